@@ -1,8 +1,8 @@
 """What a task is: a question, an answer, the number of steps between them.
 
 A task owns its quirks (vocabulary, lengths, T(n), how people write its questions); nothing outside its own
-file spells its name. It is stated twice, on purpose: `solve` is plain Python on arbitrary-precision integers and
-`sample` is vectorised over a batch on any device. A test holds the two equal.
+file spells its name. It is stated twice, on purpose: `solve` is plain Python on arbitrary-precision integers
+and `sample` is vectorised over a batch on any device. A test holds the two equal.
 
 Shapes: B problems, Q question positions, A answer positions.
 """
@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from looped.errors import InputError
+from looped.tasks.families import is_known
 from looped.vocab import Vocab
 
 LONGEST = 4096  # the longest problem anybody may ask for: a bound on memory, not on the algorithms
@@ -58,8 +59,12 @@ class Task(ABC):
     vocab: ClassVar[Vocab]
     paper: ClassVar[Paper]
     steps_formula: ClassVar[str] = "n"  # T(n) as people read it
-    variants: ClassVar[int] = 1  # kinds of problem of one length; training draws them evenly, tests use the last
-    families: ClassVar[tuple[str, ...]] = ("uniform",)  # input distributions `sample` knows, see `tasks.families`
+    variants: ClassVar[int] = (
+        1  # kinds of problem of one length; training draws them evenly, tests use the last
+    )
+    families: ClassVar[tuple[str, ...]] = (
+        "uniform",
+    )  # input distributions `sample` knows, see `tasks.families`
     example: ClassVar[str]  # a question as people type it
 
     # --- sizes ---------------------------------------------------------------------------------------------
@@ -132,9 +137,9 @@ class Task(ABC):
 
     def check_family(self, family: str) -> None:
         """Raises if `sample` has no such input family."""
-        if family not in self.families:
+        if not is_known(family, self.families):
             known = ", ".join(self.families)
-            raise InputError(f"{self.name} has no input family {family!r}; it has {known}")
+            raise InputError(f"{self.name} has no input family {family[:40]!r}; it has {known}")
 
     def problems(self, questions: list[list[str]], device: torch.device | str = "cpu") -> Problems:
         """Given questions (token names) as a padded batch, answered by the oracle."""
@@ -155,8 +160,3 @@ class Task(ABC):
         for i, row in enumerate(rows):
             padded[i, : len(row)] = torch.tensor(self.vocab.encode(row), dtype=torch.long)
         return padded.to(device), torch.tensor(sizes, device=device)
-
-
-def within(lengths: Int[Tensor, "B"], size: int) -> Bool[Tensor, "B size"]:
-    """Which of `size` positions lie inside each row's own length."""
-    return torch.arange(size, device=lengths.device) < lengths[:, None]

@@ -1,0 +1,120 @@
+"""What the binary tasks share: adding numbers digit by digit, questions that are one bit string.
+
+Knows how bits are written, checked and added; not what any one task asks about them.
+
+Numbers are rows of digits, least significant first: column i has weight 2^i whatever the row's length. They
+are never turned into machine integers: 2,000 digits are as exact as two. The bits come first in every
+vocabulary here, so a digit is its own token id.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from looped.errors import InputError
+from looped.tasks.base import Problems, Task
+from looped.tasks.families import BIT_FAMILIES, UNIFORM, draw_bits
+from looped.tasks.padded import filled
+from looped.vocab import Vocab
+
+BITS = ("0", "1")
+
+
+def added(x: Int[Tensor, "B N"], y: Int[Tensor, "B N"]) -> Int[Tensor, "B N"]:
+    """x + y modulo 2^N, digits least significant first, all places at once.
+
+    A place where both digits are 1 gives birth to a carry, one with two 0s swallows it, any other passes on
+    what comes from below. So the carry out of a place is decided at the nearest place at or below it that
+    does not pass on: it is 1 if that place has two 1s.
+
+        x       1 1 0 1 0        11, least significant first
+        y       1 0 1 0 0         5
+        passes  . p p p .
+        decides 0 0 0 0 4        the nearest place that does not pass
+        carry   1 1 1 1 0        out of each place
+        sum     0 0 0 0 1        16
+    """
+    passes = x ^ y
+    places = torch.arange(x.shape[1], device=x.device)
+    decides = torch.where(passes.bool(), -1, places).cummax(1).values
+    carry_out = torch.where(decides >= 0, (x & y).gather(1, decides.clamp(min=0)), 0)
+    carry_in = torch.nn.functional.pad(carry_out, (1, 0))[:, :-1]
+    return passes ^ carry_in
+
+
+def check_bits(name: str, question: list[str], example: str) -> None:
+    """Raises unless every token is 0 or 1 and there is at least one."""
+    if not question:
+        raise InputError(f"an empty question: {name} needs at least one bit, as in {example}")
+    for token in question:
+        if token not in BITS:
+            raise InputError(f"{shown(token)} is no bit: {name} questions look like {example}")
+
+
+def shown(text: str) -> str:
+    """Something a person typed, quoted for an error message and cut to a readable length."""
+    return repr(text if len(text) <= 20 else text[:20] + "…")
+
+
+class BitStringTask(Task):
+    """A task whose question is one string of n bits: the subclass says only what the answer is."""
+
+    vocab = Vocab(BITS)
+    families = BIT_FAMILIES
+
+    @abstractmethod
+    def answers(
+        self, bits: Int[Tensor, "B N"], lengths: Int[Tensor, "B"]
+    ) -> tuple[Int[Tensor, "B A"], Int[Tensor, "B"]]:
+        """The answers (bits, lengths) to rows of bits that are 0 past their length; any padding will do."""
+
+    @abstractmethod
+    def solve_bits(self, bits: str) -> str:
+        """The answer to a non-empty string of bits, in plain Python."""
+
+    def question_size(self, length: int) -> int:
+        """One token a bit."""
+        return length
+
+    def sample(
+        self,
+        lengths: Int[Tensor, "B"],
+        generator: torch.Generator,
+        *,
+        max_length: int,
+        variants: Int[Tensor, "B"] | None = None,
+        family: str = UNIFORM,
+    ) -> Problems:
+        """Random bit strings of the given lengths and their answers."""
+        self.check_family(family)
+        bits = draw_bits(family, lengths.shape[0], max_length, generator)
+        bits = filled(bits, lengths, 0)
+        answer, answer_length = self.answers(bits, lengths)
+        return Problems(
+            question=filled(bits, lengths, self.vocab.eos),
+            question_length=lengths,
+            answer=filled(answer, answer_length, self.vocab.eos),
+            answer_length=answer_length,
+            length=lengths,
+            steps=self.steps(lengths, torch.zeros_like(lengths)),
+        )
+
+    def solve(self, question: list[str]) -> list[str]:
+        """The answer to one question, by arbitrary-precision arithmetic."""
+        self.measure(question)
+        return list(self.solve_bits("".join(question)))
+
+    def parse(self, text: str) -> list[str]:
+        """Bits with or without spaces between them: `1101` or `1 1 0 1`."""
+        question = list("".join(text.split()))
+        self.measure(question)
+        return question
+
+    def measure(self, question: list[str]) -> tuple[int, int]:
+        """The number of bits; there is one variant."""
+        check_bits(self.name, question, self.example)
+        return self.check_length(len(question)), 0

@@ -1,0 +1,79 @@
+"""Input families: ways to draw the digits of a question beyond evenly. Knows nothing of any task.
+
+A model that is right on even draws may still fail on rare inputs, so every task can also be sampled from
+
+    uniform    every symbol equally likely: the paper's distribution, for training and for tests
+    zeros      0 0 0 0 0
+    ones       1 1 1 1 1
+    repeated   one random symbol over and over, drawn anew for each number of a question
+    p=0.05     each bit is 1 with this probability; any number from 0 to 1 will do
+    carry      (addition, multiplication) a carry born at the lowest place travels to the highest
+    no-carry   (the same) every place would pass a carry on, but none is ever born
+    distinct   (unique set) all symbols different, as far as the alphabet goes
+    few        (unique set) three symbols at most
+
+The first five are drawn here; the others belong to the structure of one or two tasks and are drawn there.
+Shapes: B rows, N digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+UNIFORM = "uniform"
+BIT_FAMILIES = (UNIFORM, "zeros", "ones", "repeated", "p=0.05", "p=0.2", "p=0.8", "p=0.95")
+CARRY_FAMILIES = ("carry", "no-carry")
+
+Draw = Callable[[int, int, torch.Generator], Tensor]
+
+
+def uniform(rows: int, size: int, generator: torch.Generator, symbols: int = 2) -> Int[Tensor, "B N"]:
+    """Every one of `symbols` symbols equally likely, everywhere."""
+    return torch.randint(0, symbols, (rows, size), generator=generator, device=generator.device)
+
+
+def repeated(rows: int, size: int, generator: torch.Generator, symbols: int = 2) -> Int[Tensor, "B N"]:
+    """One random symbol a row, at every position."""
+    return uniform(rows, 1, generator, symbols).repeat(1, size)
+
+
+def _zeros(rows: int, size: int, generator: torch.Generator) -> Int[Tensor, "B N"]:
+    return torch.zeros(rows, size, dtype=torch.long, device=generator.device)
+
+
+def _ones(rows: int, size: int, generator: torch.Generator) -> Int[Tensor, "B N"]:
+    return torch.ones(rows, size, dtype=torch.long, device=generator.device)
+
+
+_DRAWS: dict[str, Draw] = {UNIFORM: uniform, "zeros": _zeros, "ones": _ones, "repeated": repeated}
+
+
+def draw_bits(family: str, rows: int, size: int, generator: torch.Generator) -> Int[Tensor, "B N"]:
+    """Bits of one of the families in `BIT_FAMILIES`, on the generator's device."""
+    if family in _DRAWS:
+        return _DRAWS[family](rows, size, generator)
+    p = probability(family)
+    assert p is not None, f"{family} is no family of bits: check_family comes first"
+    return (torch.rand(rows, size, generator=generator, device=generator.device) < p).long()
+
+
+def probability(family: str) -> float | None:
+    """The probability of a 1 in a family written `p=0.3`; None for any other text."""
+    if not family.startswith("p="):
+        return None
+    try:
+        p = float(family.removeprefix("p="))
+    except ValueError:
+        return None
+    return p if 0 <= p <= 1 else None
+
+
+def is_known(family: str, families: tuple[str, ...]) -> bool:
+    """Whether a task with these families can draw this one: listed, or another `p=` where one is listed."""
+    return family in families or (
+        probability(family) is not None and any(name.startswith("p=") for name in families)
+    )
