@@ -1,9 +1,10 @@
 """One file per command, and the three ways all of them speak: JSON, a table, a note.
 
-A command's module holds a frozen dataclass `Args`, whose fields become the options and whose comments become the
-help, and `run(args) -> int`, the exit status. `looped.cli` finds it by name and turns `InputError` into a sentence.
-Facts go to stdout through `print_json` or `print_table`; everything said about the work goes to stderr through
-`note`, so that `looped … --json > file` holds JSON and nothing else. Knows no task, no model and no command.
+A command's module holds a frozen dataclass `Args`, whose fields become the options and whose comments become
+the help, and `run(args) -> int`, the exit status. `looped.cli` finds it by name and makes an `InputError` one
+sentence. Facts go to stdout through `print_json` or `print_table`; everything said about the work goes to
+stderr through `note`, so that `looped … --json > file` holds JSON and nothing else. Knows no task, no model
+and no command.
 """
 
 from __future__ import annotations

@@ -1,0 +1,111 @@
+"""The command `looped`: finds a command's file, parses, calls, and turns errors into a sentence.
+
+A command is one row of `COMMANDS` and one file in `looped/commands`, imported only when it is asked for, so
+that `looped --help` answers at once. This file knows no option of any command.
+
+Exit status: 0 done, 1 done with a negative finding (`looped check` found a fault), 2 bad input or an
+unusable file, 130 interrupted, 141 nobody reads the output any more.
+"""
+
+from __future__ import annotations
+
+import difflib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from looped import __version__
+from looped.errors import InputError
+
+# name → (module, summary), in the order a newcomer meets them
+COMMANDS: dict[str, tuple[str, str]] = {
+    "tasks": ("looped.commands.tasks", "the tasks with lengths, T(n) and an example row each"),
+    "sample": ("looped.commands.sample", "random questions and answers in the paper's notation"),
+    "trace": ("looped.commands.trace", "runs a task's n-RASP-L program and prints variable × step"),
+    "check": ("looped.commands.check", "checks n-RASP-L programs in a file, naming line and rule"),
+    "train": ("looped.commands.train", "trains a model; the same command again resumes"),
+    "evaluate": ("looped.commands.evaluate", "accuracy of runs by length and stopping rule"),
+    "figure": ("looped.commands.figure", "draws a figure from result files alone"),
+    "bench": ("looped.commands.bench", "measures this program against its peers in one run"),
+    "demo": ("looped.commands.demo", "the newcomer's minute"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `looped WORDS…` and returns the exit status; every expected failure is one sentence on stderr."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without × is no reason to crash
+    try:
+        status = _dispatch(words)
+        sys.stdout.flush()
+        return status
+    except InputError as error:
+        return _fail(str(error))
+    except BrokenPipeError:
+        _drop_stdout()
+        return 141
+    except OSError as error:
+        _drop_stdout()
+        where = f": {error.filename}" if error.filename is not None else ""
+        return _fail(f"{error.strerror or error}{where}")
+    except KeyboardInterrupt:
+        return _fail("interrupted", status=130)
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    if words[0] in ("-V", "--version"):
+        print(f"looped {__version__}")
+        return 0
+    name, *rest = words
+    if name not in COMMANDS:
+        raise InputError(_unknown_command(name))
+    from looped.arguments import parse  # tyro takes longer to import than the help to print
+
+    module = import_module(COMMANDS[name][0])
+    try:
+        args = parse(module.Args, rest, prog=f"looped {name}")
+    except SystemExit:  # the command's --help, already printed
+        return 0
+    return int(module.run(args))
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    rows = [f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: looped COMMAND [OPTIONS]",
+            "",
+            "Looped Transformers that hold past their training length.",
+            "",
+            *rows,
+            "",
+            "`looped COMMAND --help` shows a command's options; `looped --version` the version.",
+        ]
+    )
+
+
+def _unknown_command(name: str) -> str:
+    nearest = difflib.get_close_matches(name, COMMANDS, n=1)
+    kind = "option" if name.startswith("-") else "command"
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"the commands are {', '.join(COMMANDS)}"
+    return f"unknown {kind} {name!r}; {hint}"
+
+
+def _fail(sentence: str, status: int = 2) -> int:
+    print(f"looped: {' '.join(sentence.split())}", file=sys.stderr)
+    return status
+
+
+def _drop_stdout() -> None:
+    """Where stdout takes no more, throws away what is left for it, so that the interpreter exits quietly."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
