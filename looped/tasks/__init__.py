@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from looped.errors import InputError
+from looped.tasks.addition import Addition
 from looped.tasks.base import LONGEST, Paper, Problems, Task
+from looped.tasks.binary_sum import BinarySum
 from looped.tasks.copy import Copy
+from looped.tasks.multiplication import Multiplication
 from looped.tasks.parity import Parity
+from looped.tasks.unique_set import UniqueSet
 
 __all__ = ["LONGEST", "TASKS", "Paper", "Problems", "Task", "get"]
 
 TASKS: dict[str, Task] = {
     "parity": Parity(),
     "copy": Copy(),
+    "addition": Addition(),
+    "binary_sum": BinarySum(),
+    "multiplication": Multiplication(),
+    "unique_set": UniqueSet(),
 }
 
 
