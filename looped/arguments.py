@@ -78,10 +78,10 @@ def _sentence(box: str, kind: type, prog: str) -> str:
     if name == kind.__name__:  # raised by the dataclass itself, which speaks in sentences
         return detail
     usage = re.search(rf"{re.escape(name)} (\[.*\]|\{{.*\}}|\S+)", " ".join(paragraphs[1:]))
-    typed = re.search(r"'[^']*'|\"[^\"]*\"", detail)
-    if usage is None or typed is None:
+    typed = re.findall(r"'[^']*'|\"[^\"]*\"", detail)
+    if usage is None or not typed:
         return f"{prog}: {name}: {detail}"
-    return f"{name} takes {usage[1]}, not {typed[0]}"
+    return f"{name} takes {usage[1]}, not {' '.join(typed)}"
 
 
 def _paragraphs(box: str) -> list[str]:

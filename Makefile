@@ -1,0 +1,44 @@
+# Every target sets up what it needs: a fresh machine with make and Python 3.11+ is enough.
+#   make test PYTHON=python3.12   chooses the interpreter
+#   make test WORKERS=8           runs more tests side by side
+
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed
+PYTHONS := $(or $(PYTHON),python3.13 python3.12 python3.11 python3 python)
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help test lint demo clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/'
+
+# One thread a process: tests run side by side, and no result may depend on the number of cores.
+test: export OMP_NUM_THREADS = 1
+test: lint ## style, types, import direction, then every test
+	$(BIN)/pytest -n $(WORKERS)
+
+lint: $(STAMP) ## style, types and import direction only
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy --strict
+	$(BIN)/pytest tests/test_imports.py
+
+demo: $(STAMP) ## the newcomer's minute
+	$(BIN)/looped demo
+
+clean: ## remove the environment and everything generated
+	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	find looped tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Made again only when what it is made from changes.
+$(STAMP): pyproject.toml constraints.txt
+	@for python in $(PYTHONS); do \
+		"$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+		echo "installing into $(VENV) with $$("$$python" --version); this takes a few minutes once"; \
+		"$$python" -m venv $(VENV) && exit 0; \
+	done; \
+	echo "no Python 3.11 or newer with its venv module among: $(PYTHONS)" >&2; exit 1
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
