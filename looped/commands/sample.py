@@ -1,8 +1,8 @@
 """`looped sample`: random problems of one length, question and answer in the paper's notation.
 
 $ looped sample parity --length 4 --count 2 --seed 1
-1 1 0 0 > # → * * * * 0 #
-1 0 1 1 > # → * * * * 1 #
+0 0 0 1 > # → * * * * 1 #
+1 0 0 0 > # → * * * * 1 #
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Args:
     seed: int = 0
     """The same seed gives the same problems."""
     family: str = "uniform"
-    """How inputs are drawn: uniform, zeros, ones, repeated, p=0.05, … (`looped tasks --json` lists a task's)."""
+    """How inputs are drawn: uniform, zeros, p=0.05, …; `looped tasks --json` lists each task's families."""
     json: bool = False
     """One JSON object a line."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from looped.commands import print_json, print_table
@@ -24,19 +25,18 @@ def run(args: Args) -> int:
         for fact in listed:
             print_json(fact)
         return 0
-    columns = ("task", "asked for", "trained on", "T(n)", "typed", "example row")
+    between = "\n" if sys.stdout.isatty() else " → "  # a person sees the answer below the question
     rows = [
         (
-            f["task"],
-            f["summary"],
-            f"1..{f['max_length']}",
-            f["steps"],
-            f["example"],
-            f"{f['input']} → {f['output']}",
+            fact["task"],
+            fact["summary"],
+            f"1..{fact['max_length']}",
+            fact["steps"],
+            f"{fact['input']}{between}{fact['output']}",
         )
-        for f in listed
+        for fact in listed
     ]
-    print_table(columns, rows)
+    print_table(("task", "asked for", "trained on", "T(n)", "example row"), rows)
     return 0
 
 

@@ -18,7 +18,7 @@ class BinarySum(BitStringTask):
     """The count of ones, without leading zeros. One bit is added to the count each step: T = n."""
 
     name = "binary_sum"
-    summary = "the number of ones in binary, least significant digit first"
+    summary = "the number of ones in binary, least significant first"
     paper = Paper(max_length=19, layers=2, heads=16, interval=500, ema=0.9999, test_length=24)
     example = "1011"
 

@@ -28,7 +28,7 @@ class Multiplication(TwoNumbersTask):
     """The product of n1 digits (variant 0 has one, variant 1 has two) and n digits: T = n1·n."""
 
     name = "multiplication"
-    summary = "the product of a binary number of 1 or 2 digits and one of n, least significant digit first"
+    summary = "1 or 2 binary digits times n digits, least significant first"
     sign = "×"
     spellings = "*×xX"
     vocab = Vocab((*BITS, "×"))

@@ -27,7 +27,7 @@ class UniqueSet(Task):
     """First occurrences out of an alphabet of 50. One symbol is looked at each step: T = n."""
 
     name = "unique_set"
-    summary = "the different symbols (0 to 49) in the order of their first occurrence"
+    summary = "the different symbols (0 to 49), in order of appearance"
     vocab = Vocab(tuple(str(i) for i in range(ALPHABET)))
     paper = Paper(max_length=19, layers=3, heads=8, interval=1000, ema=0.0, test_length=35)
     families = (draws.UNIFORM, "repeated", "few", "distinct")
