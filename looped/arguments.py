@@ -20,7 +20,7 @@ import io
 import re
 from collections.abc import Sequence
 from contextlib import redirect_stderr
-from typing import TypeVar
+from typing import TypeVar, get_args, get_type_hints
 
 import tyro
 
@@ -94,9 +94,10 @@ def _paragraphs(box: str) -> list[str]:
 
 def _required(kind: type) -> str:
     """The fields without a default, as a person names them: `TASK and QUESTION`, `--out`."""
+    hints = get_type_hints(kind, include_extras=True)
     names = []
     for field in dataclasses.fields(kind):
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            positional = "Positional" in str(field.type)
+            positional = tyro.conf.Positional in get_args(hints[field.name])
             names.append(field.name.upper() if positional else "--" + field.name.replace("_", "-"))
     return " and ".join(names)

@@ -134,8 +134,8 @@ def test_every_command_explains_itself(cli, name) -> None:
 
 
 def test_help_waits_for_no_heavy_import() -> None:
-    """`looped trace --help` answers before torch could be imported; so does every other command's help."""
-    names = [name for name in COMMANDS if (COMMANDS_FOLDER / f"{name}.py").exists()]
+    """What needs no tensor answers before torch could be imported."""
+    names = [name for name in ("trace", "check", "figure") if (COMMANDS_FOLDER / f"{name}.py").exists()]
     program = (
         "import sys\nfrom looped.cli import main\n"
         "main(['--help'])\nassert 'tyro' not in sys.modules, 'the list of commands needs no tyro'\n"
