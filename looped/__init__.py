@@ -1,4 +1,4 @@
-"""Looped Transformers for length generalization: state a problem, loop one block, hold past the training length."""
+"""Looped Transformers for length generalization: state a problem, loop one block, ask for longer ones."""
 
 from looped.errors import InputError
 

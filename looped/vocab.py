@@ -30,7 +30,7 @@ class Vocab:
     def __post_init__(self) -> None:
         taken = (*self.symbols, *MARKS, IGNORED)
         if len(set(taken)) != len(taken):
-            raise ValueError(f"symbols must be distinct and none of {MARKS + (IGNORED,)}: {self.symbols}")
+            raise ValueError(f"symbols must be distinct and none of {(*MARKS, IGNORED)}: {self.symbols}")
         if any(not name or name.split() != [name] for name in self.symbols):
             raise ValueError(f"symbols must be non-empty and without white space: {self.symbols}")
 
