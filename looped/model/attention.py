@@ -1,0 +1,107 @@
+"""Causal attention, per head global or banded, in plain PyTorch. The fast kernel in `kernels.py` gives the same.
+
+A global head sees every position up to its own; a head with band w sees the last w of them, itself included.
+Shapes: N rows (seeds × batch), L positions, H heads, d head size, D = H·d.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from looped.model import positions
+from looped.model.config import ModelConfig
+
+Cache = tuple[Float[Tensor, "N H P d"], Float[Tensor, "N H P d"]]  # keys and values of the positions so far
+
+
+def attend(
+    config: ModelConfig, qkv: Float[Tensor, "N L 3D"], cache: Cache | None = None
+) -> tuple[Float[Tensor, "N L D"], Cache]:
+    """Attention of every head, and the keys and values seen so far.
+
+    With a cache, the L given positions follow the cached ones, and only their outputs are computed.
+    """
+    n, size, _ = qkv.shape
+    q, k, v = qkv.view(n, size, 3, config.heads, config.head_size).permute(2, 0, 3, 1, 4)
+    past = 0 if cache is None else cache[0].shape[2]
+    q, k = positions.turn(config, q, past), positions.turn(config, k, past)
+    if cache is not None:
+        k, v = torch.cat([cache[0], k], dim=2), torch.cat([cache[1], v], dim=2)
+    offsets = positions.bias(config, size, past + size, qkv.device)
+    parts: list[Tensor] = []
+    for band, heads in _groups(config.head_bands):
+        extra = None if offsets is None else offsets[heads]
+        parts.append(_attend(q[:, heads], k[:, heads], v[:, heads], band, extra))
+    out = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+    return out.transpose(1, 2).reshape(n, size, config.width), (k, v)
+
+
+def weights(
+    config: ModelConfig, qkv: Float[Tensor, "N L 3D"]
+) -> Float[Tensor, "N H L L"]:
+    """The attention weights themselves, for people to look at."""
+    n, size, _ = qkv.shape
+    q, k, _ = qkv.view(n, size, 3, config.heads, config.head_size).permute(2, 0, 3, 1, 4)
+    q, k = positions.turn(config, q), positions.turn(config, k)
+    scores = (q @ k.transpose(-1, -2)).float() / config.head_size**0.5
+    offsets = positions.bias(config, size, size, qkv.device)
+    if offsets is not None:
+        scores = scores + offsets
+    seen = torch.stack([visible(size, size, band, qkv.device) for band in config.head_bands])
+    return scores.masked_fill(~seen, float("-inf")).softmax(dim=-1)
+
+
+def visible(queries: int, keys: int, band: int, device: torch.device) -> Bool[Tensor, "Lq Lk"]:
+    """Which keys each query sees, when the last query stands at the last key; band 0 is global."""
+    query = torch.arange(keys - queries, keys, device=device)[:, None]
+    distance = query - torch.arange(keys, device=device)
+    seen = distance >= 0
+    return seen & (distance < band) if band else seen
+
+
+def _groups(bands: tuple[int, ...]) -> list[tuple[int, slice]]:
+    """Runs of neighbouring heads with one band."""
+    groups: list[tuple[int, slice]] = []
+    start = 0
+    for i in range(1, len(bands) + 1):
+        if i == len(bands) or bands[i] != bands[start]:
+            groups.append((bands[start], slice(start, i)))
+            start = i
+    return groups
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, band: int, extra: Tensor | None) -> Tensor:
+    queries, keys = q.shape[2], k.shape[2]
+    if band and queries == 1:  # decoding: only the band's keys matter
+        k, v = k[:, :, -band:], v[:, :, -band:]
+        extra = None if extra is None else extra[:, :, -band:]
+        keys = k.shape[2]
+    if extra is None and queries == 1:
+        return F.scaled_dot_product_attention(q, k, v)
+    if extra is None and not band and queries == keys:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    if extra is None and band and queries == keys and 4 * band <= keys:
+        return _banded(q, k, v, band)
+    seen = visible(queries, keys, band, q.device)
+    if extra is None:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+    mask = extra.masked_fill(~seen, float("-inf")).to(q.dtype)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def _banded(q: Tensor, k: Tensor, v: Tensor, band: int) -> Tensor:
+    """A narrow band by shifting: time and memory L·band instead of L²."""
+    size = q.shape[2]
+    k, v = (F.pad(x, (0, 0, band - 1, 0)) for x in (k, v))
+    shifts = range(band)  # how far back; the key at distance s of query i is padded row i + band - 1 - s
+    scores = torch.stack([(q * k[:, :, band - 1 - s : band - 1 - s + size]).sum(-1) for s in shifts], dim=-1)
+    seen = torch.arange(size, device=q.device)[:, None] >= torch.arange(band, device=q.device)
+    scores = (scores.float() / q.shape[-1] ** 0.5).masked_fill(~seen, float("-inf"))
+    share = scores.softmax(dim=-1).to(v.dtype)
+    out = share[..., 0:1] * v[:, :, band - 1 :]
+    for s in shifts[1:]:
+        out = out + share[..., s : s + 1] * v[:, :, band - 1 - s : band - 1 - s + size]
+    return out

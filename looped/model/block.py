@@ -1,0 +1,87 @@
+"""One pass through the block: a GPT-2 pre-norm decoder, its layers' weights stacked over seeds.
+
+    h ← h + out(attend(qkv(norm h)));   h ← h + down(gelu(up(norm h)))        per layer
+
+A norm's scale and shift are folded into the matrix that follows it, once per use of the weights (`fold`), so that a
+loop of T steps normalises without them: norm(h)·γ + β, times W, is norm(h) times (γW), plus βW.
+
+Shapes: S seeds, B rows, L positions, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from looped.model import attention
+from looped.model.config import ModelConfig
+
+Linear = Callable[[Tensor, Tensor, Tensor], Tensor]  # input, matrix, bias: how a matrix product is carried out
+EPSILON = 1e-5
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer's matrices, ready for use: [S, in, out] and biases [S, 1, out]."""
+
+    qkv: Tensor
+    qkv_bias: Tensor
+    out: Tensor
+    out_bias: Tensor
+    up: Tensor
+    up_bias: Tensor
+    down: Tensor
+    down_bias: Tensor
+
+
+def fold(weights: dict[str, Tensor], index: int) -> Layer:
+    """Layer `index` of a model's weights, its norms' scale and shift folded into the matrices behind them."""
+
+    def get(name: str) -> Tensor:
+        return weights[f"layers.{index}.{name}"]
+
+    def folded(matrix: str, norm: str) -> tuple[Tensor, Tensor]:
+        weight = get(f"{matrix}.weight")
+        bias = get(f"{matrix}.bias")[:, None] + get(f"{norm}.shift")[:, None] @ weight
+        return get(f"{norm}.scale")[:, :, None] * weight, bias
+
+    return Layer(
+        *folded("qkv", "norm1"),
+        get("out.weight"),
+        get("out.bias")[:, None],
+        *folded("up", "norm2"),
+        get("down.weight"),
+        get("down.bias")[:, None],
+    )
+
+
+def linear(x: Float[Tensor, "S N I"], weight: Float[Tensor, "S I O"], bias: Float[Tensor, "S 1 O"]) -> Tensor:
+    """x·W + b, each seed with its own W and b."""
+    return torch.baddbmm(bias, x, weight)
+
+
+def normalise(h: Tensor) -> Tensor:
+    """Zero mean and unit variance over the width; scale and shift are elsewhere."""
+    return F.layer_norm(h, h.shape[-1:], eps=EPSILON)
+
+
+def apply_layer(
+    config: ModelConfig,
+    layer: Layer,
+    h: Float[Tensor, "S B L D"],
+    cache: attention.Cache | None = None,
+    linear: Linear = linear,
+) -> tuple[Float[Tensor, "S B L D"], attention.Cache | None]:
+    """The layer's output and its keys and values so far."""
+    s, b, size, d = h.shape
+    flat = (s, b * size, d)
+    qkv = linear(normalise(h).view(flat), layer.qkv, layer.qkv_bias)
+    mixed, cache = attention.attend(config, qkv.view(s * b, size, 3 * d), cache)
+    h = h + linear(mixed.view(flat), layer.out, layer.out_bias).view_as(h)
+    inner = F.gelu(linear(normalise(h).view(flat), layer.up, layer.up_bias), approximate="tanh")
+    return h + linear(inner, layer.down, layer.down_bias).view_as(h), cache

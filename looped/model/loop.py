@@ -1,0 +1,133 @@
+"""The looped Transformer in three verbs: embed, step, readout.
+
+    x = embed(tokens);  h = 0;  h = step(h, x) again and again;  logits = readout(h)
+
+`step` is the block with the input injected before it and the final norm after it, as in the authors' code. `unroll`
+yields the state after each step; whoever needs only step T stops asking. A fixed-depth Transformer is one step.
+
+Shapes: S seeds, B rows, L positions, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from looped.model import attention, block, positions
+from looped.model.config import ModelConfig
+from looped.model.weights import Layout
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Weights ready for the loop, in the precision it runs in."""
+
+    embed: Float[Tensor, "S V D"]
+    table: Float[Tensor, "S M D"] | None  # of learned positions
+    layers: tuple[block.Layer, ...]
+    scale: Float[Tensor, "S 1 1 D"]  # of the final norm
+    shift: Float[Tensor, "S 1 1 D"]
+    readout: Float[Tensor, "S D V"]
+    readout_bias: Float[Tensor, "S 1 V"]
+
+    def tensors(self) -> list[Tensor]:
+        """Every tensor, in a fixed order."""
+        flat = [getattr(layer, f.name) for layer in self.layers for f in fields(layer)]
+        own = [self.embed, self.scale, self.shift, self.readout, self.readout_bias]
+        return own + flat + ([] if self.table is None else [self.table])
+
+    def with_tensors(self, tensors: list[Tensor]) -> Prepared:
+        """The same structure around other tensors, in the order of `tensors`."""
+        embed, scale, shift, readout, readout_bias, *rest = tensors
+        table = None if self.table is None else rest.pop()
+        size = len(fields(block.Layer))
+        layers = tuple(block.Layer(*rest[i : i + size]) for i in range(0, len(rest), size))
+        return Prepared(embed, table, layers, scale, shift, readout, readout_bias)
+
+
+class LoopedTransformer:
+    """A configuration and its three verbs; the weights are passed in, so that nothing here has state."""
+
+    def __init__(self, config: ModelConfig, linear: block.Linear = block.linear) -> None:
+        self.config = config
+        self.layout = Layout(config)
+        self.linear = linear
+
+    def prepare(self, flat: Float[Tensor, "S P"], dtype: torch.dtype = torch.float32) -> Prepared:
+        """Folds and casts the weights once, for any number of steps. Differentiable."""
+        weights = self.layout.views(flat)
+        prepared = Prepared(
+            weights["embed"],
+            weights.get("position"),
+            tuple(block.fold(weights, i) for i in range(self.config.layers)),
+            weights["norm.scale"][:, None, None],
+            weights["norm.shift"][:, None, None],
+            weights["readout.weight"],
+            weights["readout.bias"][:, None],
+        )
+        return prepared.with_tensors([tensor.to(dtype) for tensor in prepared.tensors()])
+
+    def embed(
+        self,
+        weights: Prepared,
+        tokens: Int[Tensor, "S B L"],
+        at: Int[Tensor, "B L"] | None = None,
+    ) -> Float[Tensor, "S B L D"]:
+        """The input as the state's language; `at` overrides the position numbers."""
+        s, b, size = tokens.shape
+        names = torch.arange(self.config.vocab, device=tokens.device)
+        one_hot = (tokens[..., None] == names).to(weights.embed.dtype).view(s, b * size, -1)
+        x = torch.bmm(one_hot, weights.embed).view(s, b, size, -1)
+        if weights.table is None:
+            return x
+        if at is None:
+            positions.check_size(self.config, size)
+            at = positions.places(self.config, b, size, tokens.device)
+        return x + weights.table[:, at]
+
+    def step(
+        self,
+        weights: Prepared,
+        u: Float[Tensor, "S B L D"],
+        caches: list[attention.Cache | None] | None = None,
+    ) -> Float[Tensor, "S B L D"]:
+        """The block and the final norm on `u`, the state with the input already added (see `inject`).
+
+        `caches` holds each layer's keys and values of earlier positions and is updated in place.
+        """
+        h = u
+        for i, layer in enumerate(weights.layers):
+            cache = None if caches is None else caches[i]
+            h, cache = block.apply_layer(self.config, layer, h, cache, self.linear)
+            if caches is not None:
+                caches[i] = cache
+        return torch.addcmul(weights.shift, block.normalise(h), weights.scale)
+
+    def inject(self, h: Tensor | None, x: Tensor) -> Tensor:
+        """What a step is applied to: the input alone at first, then the state, with the input if it is injected."""
+        if h is None:
+            return x
+        return h + x if self.config.injection else h
+
+    def readout(self, weights: Prepared, h: Float[Tensor, "S B L D"]) -> Float[Tensor, "S B L V"]:
+        """Scores of every token at every position."""
+        s, b, size, d = h.shape
+        logits = torch.baddbmm(weights.readout_bias, h.view(s, b * size, d), weights.readout)
+        return logits.view(s, b, size, -1)
+
+    def unroll(self, weights: Prepared, tokens: Int[Tensor, "S B L"], steps: int) -> Iterator[Tensor]:
+        """The state after step 1, 2, …, `steps`."""
+        x = self.embed(weights, tokens)
+        h: Tensor | None = None
+        for _ in range(steps):
+            h = self.step(weights, self.inject(h, x))
+            yield h
+
+
+def cast(weights: Prepared, device: torch.device | str) -> Prepared:
+    """The same weights on another device."""
+    return replace(weights.with_tensors([tensor.to(device) for tensor in weights.tensors()]))

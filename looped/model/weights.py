@@ -1,0 +1,125 @@
+"""A model's weights: one flat row of numbers per seed, and named views into it.
+
+Every weight of S seeds lives in one tensor `flat` of shape [S, P]. The optimiser, the weight average and the gradient
+norm of a seed are then one pass over a row each, and a checkpoint is one row without the seed axis, by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from looped.errors import InputError
+from looped.model.config import ModelConfig
+
+ALIGN = 64  # every weight starts at a multiple of this many numbers, so that matrix kernels can load it in one go
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one named weight lives in a row, and how it starts."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    std: float  # initial standard deviation
+    mean: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+
+class Layout:
+    """The places of all weights of a configuration in a row of `size` numbers."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.config = config
+        slots: list[Slot] = []
+        at = 0
+        for name, shape, std, mean in _weights(config):
+            slots.append(Slot(name, shape, at, std, mean))
+            at += -(-math.prod(shape) // ALIGN) * ALIGN
+        self.slots: dict[str, Slot] = {slot.name: slot for slot in slots}
+        self.size: int = at
+
+    @property
+    def parameters(self) -> int:
+        """Trainable numbers of one seed, padding left out."""
+        return sum(slot.size for slot in self.slots.values())
+
+    def views(self, flat: Float[Tensor, "S P"]) -> dict[str, Tensor]:
+        """Every weight by name, [S, *shape], as views. Differentiable: the gradient comes back in one piece."""
+        sizes = [slot.size for slot in self.slots.values()]
+        ends = [slot.start for slot in self.slots.values()][1:] + [self.size]
+        pieces: list[int] = []
+        for slot, end in zip(self.slots.values(), ends, strict=True):
+            pieces += [slot.size, end - slot.start - slot.size]
+        parts = flat.split(pieces, dim=1)[::2]
+        assert [part.shape[1] for part in parts] == sizes
+        return {
+            name: part.view(flat.shape[0], *slot.shape)
+            for (name, slot), part in zip(self.slots.items(), parts, strict=True)
+        }
+
+    def initialise(self, seeds: list[int], device: torch.device | str = "cpu") -> Float[Tensor, "S P"]:
+        """Fresh weights for each seed, drawn on the CPU so that a seed means the same on every device."""
+        flat = torch.zeros(len(seeds), self.size)
+        for row, seed in enumerate(seeds):
+            generator = torch.Generator().manual_seed(seed)
+            for slot in self.slots.values():
+                here = flat[row, slot.start : slot.start + slot.size]
+                if slot.std:
+                    here.normal_(slot.mean, slot.std, generator=generator)
+                else:
+                    here.fill_(slot.mean)
+        return flat.to(device)
+
+    def to_dict(self, row: Float[Tensor, "P"]) -> dict[str, Tensor]:
+        """One seed's weights by name, each its own contiguous copy: what a checkpoint holds."""
+        return {name: view[0].detach().cpu().clone() for name, view in self.views(row[None]).items()}
+
+    def from_dict(self, weights: Mapping[str, Tensor]) -> Float[Tensor, "P"]:
+        """The inverse of `to_dict`; raises if a weight is missing, foreign or of another shape."""
+        if weights.keys() != self.slots.keys():
+            odd = sorted(weights.keys() ^ self.slots.keys())[:3]
+            raise InputError(f"these are weights of another model: {', '.join(odd)} do not match the configuration")
+        row = torch.zeros(self.size)
+        for name, slot in self.slots.items():
+            if tuple(weights[name].shape) != slot.shape:
+                raise InputError(f"weight {name} has shape {tuple(weights[name].shape)}, expected {slot.shape}")
+            row[slot.start : slot.start + slot.size] = weights[name].to(torch.float32).flatten()
+        return row
+
+
+def _weights(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...], float, float]]:
+    """Name, shape, initial deviation and mean of every weight, GPT-2's way."""
+    d, std = config.width, config.init_std
+    residual_std = std / math.sqrt(2 * config.layers)
+    yield "embed", (config.vocab, d), config.embedding_std, 0.0
+    if config.positions in ("learned", "randomised"):
+        yield "position", (config.max_positions, d), config.init_std, 0.0
+    for i in range(config.layers):
+        at = f"layers.{i}."
+        yield at + "norm1.scale", (d,), 0.0, 1.0
+        yield at + "norm1.shift", (d,), 0.0, 0.0
+        yield at + "qkv.weight", (d, 3 * d), std, 0.0
+        yield at + "qkv.bias", (3 * d,), 0.0, 0.0
+        yield at + "out.weight", (d, d), residual_std, 0.0
+        yield at + "out.bias", (d,), 0.0, 0.0
+        yield at + "norm2.scale", (d,), 0.0, 1.0
+        yield at + "norm2.shift", (d,), 0.0, 0.0
+        yield at + "up.weight", (d, config.expansion * d), std, 0.0
+        yield at + "up.bias", (config.expansion * d,), 0.0, 0.0
+        yield at + "down.weight", (config.expansion * d, d), residual_std, 0.0
+        yield at + "down.bias", (d,), 0.0, 0.0
+    yield "norm.scale", (d,), 0.0, 1.0
+    yield "norm.shift", (d,), 0.0, 0.0
+    yield "readout.weight", (d, config.vocab), std, 0.0
+    yield "readout.bias", (config.vocab,), 0.0, 0.0

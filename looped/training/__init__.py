@@ -1,0 +1,1 @@
+"""Looped training: configuration and recipes, curriculum, loss, optimiser, engine."""

@@ -1,0 +1,87 @@
+"""Where the gradients of the loop's weights are gathered.
+
+A weight is used once per loop step, so its gradient is a sum over the steps. In fp32 autograd keeps that sum. In bf16
+a running sum would lose digits, so the matrix product itself adds into an fp32 buffer (`TiedLinear`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from looped.model import block
+from looped.model.loop import Prepared
+
+
+class TiedLinear(torch.autograd.Function):
+    """x·W + b whose backward adds the gradients of W and b into given fp32 buffers."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, weight_sum: Tensor, bias_sum: Tensor
+    ) -> Tensor:
+        """The product."""
+        ctx.save_for_backward(x, weight)
+        ctx.sums = weight_sum, bias_sum
+        return torch.baddbmm(bias, x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
+        """The gradient of x; those of W and b go into the buffers."""
+        (grad,) = grads
+        x, weight = ctx.saved_tensors
+        weight_sum, bias_sum = ctx.sums
+        if x.is_cuda:  # the product adds in fp32 by itself
+            torch.baddbmm(weight_sum, x.transpose(1, 2), grad, out_dtype=torch.float32, out=weight_sum)
+        else:
+            weight_sum += torch.bmm(x.transpose(1, 2).float(), grad.float())
+        bias_sum += grad.sum(1, keepdim=True, dtype=torch.float32)
+        return torch.bmm(grad, weight.transpose(1, 2)), None, None, None, None
+
+
+class GradientStore:
+    """Gives the loop its weights and hands back their summed gradients."""
+
+    def __init__(self, accumulate: bool) -> None:
+        self.accumulate = accumulate
+        self._sums: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def open(self, folded: Prepared, precision: torch.dtype) -> Prepared:
+        """The weights as leaves of their own, in the loop's precision."""
+        leaves = [tensor.detach().to(precision).requires_grad_() for tensor in folded.tensors()]
+        weights = folded.with_tensors(leaves)
+        self._sums = {}
+        if self.accumulate:
+            for layer in weights.layers:
+                for matrix, bias in _pairs(layer):
+                    sums = (torch.zeros_like(w, dtype=torch.float32) for w in (matrix, bias))
+                    self._sums[id(matrix)] = (next(sums), next(sums))
+        return weights
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """x·W + b, gradients of W and b going where this store keeps them."""
+        if id(weight) not in self._sums or not torch.is_grad_enabled():
+            return block.linear(x, weight, bias)
+        out: Tensor = TiedLinear.apply(x, weight, bias, *self._sums[id(weight)])  # type: ignore[no-untyped-call]
+        return out
+
+    def close(self, weights: Prepared) -> list[Tensor]:
+        """The fp32 gradients of every tensor, in the order of `Prepared.tensors`."""
+        found: dict[int, Tensor] = {}
+        for layer in weights.layers:
+            for matrix, bias in _pairs(layer):
+                if id(matrix) in self._sums:
+                    found[id(matrix)], found[id(bias)] = self._sums[id(matrix)]
+        self._sums = {}
+        return [found.get(id(w), w.grad if w.grad is not None else torch.zeros_like(w)).float() for w in weights.tensors()]
+
+
+def _pairs(layer: block.Layer) -> list[tuple[Tensor, Tensor]]:
+    return [
+        (layer.qkv, layer.qkv_bias),
+        (layer.out, layer.out_bias),
+        (layer.up, layer.up_bias),
+        (layer.down, layer.down_bias),
+    ]

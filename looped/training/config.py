@@ -1,0 +1,148 @@
+"""What a training run is, as one frozen dataclass, and the recipes that make one.
+
+| recipe | what it is for                                                                                   |
+|--------|--------------------------------------------------------------------------------------------------|
+| paper  | the paper's hyperparameters to the letter: 100k steps, lr 1e-4, lengths drawn independently         |
+| fast   | the paper's model and accuracy in 12,000 steps: larger lr, shorter stages, stratified lengths       |
+| quick  | a small banded block and short lengths: a minute on two CPU cores                                   |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from looped import methods, tasks
+from looped.errors import InputError
+from looped.methods import Method
+from looped.model.config import ModelConfig
+from looped.tasks.base import Task
+
+Lengths = Literal["stratified", "iid"]
+Window = Literal["last", "random"]
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides a run's result, saved beside it."""
+
+    task: str  # which problem
+    method: str  # which row of looped.methods
+    recipe: str  # which function made this
+    model: ModelConfig  # the network
+    seeds: tuple[int, ...]  # trained side by side, as one computation
+    max_length: int  # longest training length
+    steps: int  # gradient steps
+    interval: int  # gradient steps between two increases of the length
+    lr: tuple[float, ...]  # peak learning rate, one for all seeds or one each
+    start_length: int = 1  # the curriculum's first maximum length
+    batch: int = 64  # problems a gradient step
+    lengths: Lengths = "iid"  # independent draws, or one draw from each of `batch` equal parts of the range
+    warmup: int = 0  # gradient steps from 0 to the peak learning rate
+    betas: tuple[float, float] = (0.9, 0.999)  # AdamW's
+    weight_decay: float = 0.01  # AdamW's
+    clip: float = 1.0  # largest gradient norm of a seed
+    ema: float = 0.0  # decay of the average of the weights that is evaluated; 0: the weights themselves
+    backprop: int = 0  # loop steps the gradient flows through, per problem; 0: all
+    window: Window = "last"  # which ones: the last, or a random run of them
+    checkpointing: bool = False  # keep only each step's state and recompute the rest, so that memory hardly grows with T
+
+    def __post_init__(self) -> None:
+        if len(self.lr) not in (1, len(self.seeds)):
+            raise InputError(f"give one learning rate or one for each of the {len(self.seeds)} seeds, not {len(self.lr)}")
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
+            raise InputError(f"seeds must be distinct whole numbers from 0 on, not {self.seeds}")
+        for name in ("max_length", "steps", "interval", "start_length", "batch"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not 0 <= self.ema < 1:
+            raise InputError(f"the weight average's decay must be in [0, 1), not {self.ema}")
+        if min(self.lr) <= 0 or self.clip <= 0 or self.weight_decay < 0 or self.warmup < 0 or self.backprop < 0:
+            raise InputError("lr and clip must be positive; weight_decay, warmup and backprop must not be negative")
+        tasks.get(self.task).check_length(self.max_length)
+        methods.get(self.method)
+
+    @property
+    def curriculum_end(self) -> int:
+        """The gradient step from which the learning rate falls, as in the authors' code."""
+        return min(self.max_length * self.interval, self.steps)
+
+    @property
+    def seed_lrs(self) -> tuple[float, ...]:
+        """The peak learning rate of each seed."""
+        return self.lr if len(self.lr) > 1 else self.lr * len(self.seeds)
+
+
+def block_for(task: Task, method: Method, **changes: object) -> ModelConfig:
+    """The paper's model for a task under a method."""
+    base = ModelConfig(
+        vocab=len(task.vocab),
+        layers=task.paper.layers * method.depth,
+        heads=task.paper.heads,
+        injection=method.injection,
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def paper(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
+    """The paper's training, to the letter."""
+    return TrainConfig(
+        task=task.name,
+        method=method.name,
+        recipe="paper",
+        model=block_for(task, method),
+        seeds=seeds,
+        max_length=task.paper.max_length,
+        steps=100_000,
+        interval=task.paper.interval,
+        lr=(1e-4,),
+        ema=task.paper.ema,
+    )
+
+
+def fast(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
+    """An eighth of the paper's steps: a larger learning rate, shorter stages, stratified lengths."""
+    steps = 12_000
+    return replace(
+        paper(task, method, seeds),
+        recipe="fast",
+        steps=steps,
+        interval=steps * 2 // 5 // task.paper.max_length,
+        lr=(3e-4,),
+        warmup=200,
+        betas=(0.9, 0.98),
+        lengths="stratified",
+        ema=0.999 if task.paper.ema else 0.0,
+    )
+
+
+def quick(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
+    """A minute on two CPU cores: a narrow block whose heads see one position back, short lengths."""
+    heads = 4
+    return TrainConfig(
+        task=task.name,
+        method=method.name,
+        recipe="quick",
+        model=block_for(task, method, width=64, heads=heads, bands=(2,) * heads),
+        seeds=seeds,
+        max_length=min(10, task.paper.max_length),
+        steps=1_000,
+        interval=40,
+        lr=(2e-3,),
+        warmup=50,
+        betas=(0.9, 0.98),
+        batch=64,
+        lengths="stratified",
+    )
+
+
+Recipe = Callable[[Task, Method, tuple[int, ...]], TrainConfig]
+RECIPES: dict[str, Recipe] = {"paper": paper, "fast": fast, "quick": quick}
+
+
+def make(task: str, method: str, recipe: str, seeds: tuple[int, ...]) -> TrainConfig:
+    """The configuration a recipe gives for a task and a method, by name."""
+    if recipe not in RECIPES:
+        raise InputError(f"unknown recipe {recipe!r}; the recipes are {', '.join(RECIPES)}")
+    return RECIPES[recipe](tasks.get(task), methods.get(method), seeds)

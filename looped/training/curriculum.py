@@ -1,0 +1,98 @@
+"""Which lengths a gradient step sees, and at which learning rate. Pure functions of the step and the configuration.
+
+A *stage* is a maximum length. With stratified lengths, row i of a batch draws its length from the i-th of `batch`
+equal parts of 1..max: every length is equally likely over the batch, as with independent draws, but each row's
+number of loop steps is known to within one, so that the shapes of a stage never change.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from looped import methods, tasks
+from looped.training.config import TrainConfig
+
+
+def max_length(config: TrainConfig, step: int) -> int:
+    """The longest problem of gradient step `step` (counted from 0)."""
+    return min(config.start_length + step // config.interval, config.max_length)
+
+
+def lr_share(config: TrainConfig, step: int) -> float:
+    """The share of the peak learning rate at gradient step `step`: warm-up, held, then a cosine to 0."""
+    if step < config.warmup:
+        return (step + 1) / config.warmup
+    if step < config.curriculum_end:
+        return 1.0
+    rest = config.steps - config.curriculum_end
+    return 0.5 * (1 + math.cos(math.pi * (step - config.curriculum_end) / rest))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which rows of a batch are still in the loop at each step; rows are sorted by T, longest first.
+
+    At step t (from 1) the rows before `active[t-1]` are computed, and those from `leaving[t-1]` on may be done there.
+    """
+
+    active: tuple[int, ...]
+    leaving: tuple[int, ...]
+
+    @property
+    def row_steps(self) -> int:
+        """Loop steps summed over the rows: what one pass costs."""
+        return sum(self.active)
+
+
+def plan(lower: list[int], upper: list[int]) -> Plan:
+    """The plan of rows whose T lies between `lower` and `upper`, both sorted longest first."""
+    assert upper == sorted(upper, reverse=True)
+    active, leaving = [], []
+    for t in range(1, upper[0] + 1):
+        active.append(sum(u >= t for u in upper))
+        done = [i for i in range(active[-1]) if lower[i] <= t]
+        leaving.append(min(done, default=active[-1]))
+    return Plan(tuple(active), tuple(leaving))
+
+
+@dataclass(frozen=True)
+class Strata:
+    """The lengths each row of a batch draws from, for one stage; rows sorted by the largest T they can have."""
+
+    part: tuple[int, ...]  # row i draws from the part-th of `parts` equal parts of 1..longest
+    parts: int
+    first: tuple[int, ...]  # bounds on each row's length
+    last: tuple[int, ...]
+    variant: tuple[int, ...]
+    lower: tuple[int, ...]  # bounds on each row's T under the method
+    upper: tuple[int, ...]
+
+
+def strata(config: TrainConfig, longest: int) -> Strata:
+    """Splits the lengths 1..longest evenly over the rows, for each variant of the task alike."""
+    task, method = tasks.get(config.task), methods.get(config.method)
+    parts = -(-config.batch // task.variants)
+    rows: list[tuple[int, ...]] = []
+    for i in range(config.batch):
+        part, variant = divmod(i, task.variants)
+        first, last = 1 + part * longest // parts, -(-(part + 1) * longest // parts)
+        own = task.steps(torch.tensor([first, last]), torch.tensor([variant, variant]))
+        low, high = method.steps(task, own, config.max_length).tolist()
+        rows.append((part, first, last, variant, low, high))
+    rows.sort(key=lambda row: (row[5], row[4]), reverse=True)
+    part_, first_, last_, variant_, lower, upper = zip(*rows, strict=True)
+    return Strata(part_, parts, first_, last_, variant_, lower, upper)
+
+
+def draw_lengths(
+    part: Int[Tensor, "B"], parts: int, first: Int[Tensor, "B"], last: Int[Tensor, "B"], longest: int, generator: torch.Generator
+) -> Int[Tensor, "B"]:
+    """One length per row from its own part of 1..longest, as `strata` has split them."""
+    u = torch.rand(part.shape[0], device=part.device, generator=generator)
+    lengths = ((part + u) * (longest / parts)).long() + 1
+    return torch.maximum(torch.minimum(lengths, last), first)

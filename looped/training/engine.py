@@ -1,0 +1,223 @@
+"""One gradient step: data, loss, gradient, update, for all seeds at once.
+
+The engine owns what changes (weights, moments, generators) and hides how a step is carried out:
+
+- on the CPU, eagerly, in fp32;
+- on CUDA, matrix products in bf16, and with stratified lengths the whole step (data included) captured in one CUDA
+  graph per curriculum stage and replayed.
+
+Both give the same numbers up to rounding. The engine knows nothing of files, displays or evaluation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from looped import batches, methods, tasks
+from looped.batches import Batch
+from looped.model import positions
+from looped.model.loop import LoopedTransformer, Prepared
+from looped.training import curriculum, optimizer
+from looped.training.accumulate import GradientStore
+from looped.training.backprop import backpropagate
+from looped.training.config import TrainConfig
+from looped.training.curriculum import Plan, Strata
+from looped.training.optimizer import Moments
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What stays the same while the maximum length does."""
+
+    longest: int
+    row_size: int
+    strata: Strata | None  # None: lengths are drawn independently
+    plan: Plan | None  # None: made anew for each batch
+    part: Int[Tensor, "B"]
+    first: Int[Tensor, "B"]
+    last: Int[Tensor, "B"]
+    variant: Int[Tensor, "B"]
+
+
+@dataclass(frozen=True)
+class Readings:
+    """The last gradient step as numbers on the device, one per seed."""
+
+    loss: Float[Tensor, "S"]
+    norm: Float[Tensor, "S"]  # of the gradient, before the clip
+    accuracy: Float[Tensor, "S"]  # rows answered exactly
+    accuracy_longest: Float[Tensor, "S"]  # the same among rows of the maximum length; NaN if there are none
+
+
+class Engine:
+    """Trains S seeds side by side, a gradient step at a time."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        device: torch.device | str = "cpu",
+        *,
+        precision: torch.dtype | None = None,
+        graphs: bool | None = None,
+    ) -> None:
+        self.config = config
+        self.device = torch.device(device)
+        cuda = self.device.type == "cuda"
+        self.precision = precision or (torch.bfloat16 if cuda else torch.float32)
+        self.graphs = cuda if graphs is None else graphs
+        self.task, self.method = tasks.get(config.task), methods.get(config.method)
+        self.store = GradientStore(accumulate=self.precision != torch.float32)
+        self.model = LoopedTransformer(config.model, self.store.linear)
+        self.weights: Float[Tensor, "S P"] = self.model.layout.initialise(list(config.seeds), self.device)
+        self.moments = Moments.of(self.weights, config.ema)
+        self.generators = [torch.Generator(self.device).manual_seed(seed) for seed in config.seeds]
+        self.done = 0  # gradient steps taken
+        self._hyper: Float[Tensor, "S 3"] = torch.zeros(len(config.seeds), 3, device=self.device)
+        self._stage: Stage | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._readings: Readings | None = None
+
+    # --- the public step -----------------------------------------------------------------------------------
+    def step(self) -> Readings:
+        """Takes one gradient step. The readings live on the device and change with the next step."""
+        longest = curriculum.max_length(self.config, self.done)
+        if self._stage is None or self._stage.longest != longest:
+            self._stage, self._graph = self.stage(longest), None
+        share = curriculum.lr_share(self.config, self.done)
+        self._hyper.copy_(torch.tensor(optimizer.hyper(self.config, share, self.done)))
+        if self.graphs and self._stage.plan is not None:
+            if self._graph is None:
+                self._capture(self._stage)
+            assert self._graph is not None
+            self._graph.replay()
+        else:
+            self._readings = self._body(self._stage)
+        self.done += 1
+        assert self._readings is not None
+        return self._readings
+
+    @property
+    def evaluated_weights(self) -> Float[Tensor, "S P"]:
+        """The weights that count: their average where the run keeps one."""
+        return self.weights if self.moments.average is None else self.moments.average
+
+    # --- one stage -----------------------------------------------------------------------------------------
+    def stage(self, longest: int) -> Stage:
+        """The shapes of the stage whose maximum length is `longest`."""
+        row_size = self.task.row_size(longest)
+        split = curriculum.strata(self.config, longest)
+        plan: Plan | None = curriculum.plan(list(split.lower), list(split.upper))
+        stratified = self.config.lengths == "stratified"
+        if not stratified:  # a graph needs fixed shapes, so there every row runs to the end
+            plan = Plan((self.config.batch,) * split.upper[0], (0,) * split.upper[0]) if self.graphs else None
+
+        def tensor(values: tuple[int, ...]) -> Int[Tensor, "B"]:
+            return torch.tensor(values, device=self.device)
+
+        return Stage(
+            longest, row_size, split if stratified else None, plan,
+            tensor(split.part), tensor(split.first), tensor(split.last), tensor(split.variant),
+        )  # fmt: skip
+
+    def draw(self, stage: Stage) -> tuple[Batch, Bool[Tensor, "S B"]]:
+        """A fresh batch for every seed, rows sorted by T, and which rows have the maximum length."""
+        drawn = [self._draw_one(stage, generator) for generator in self.generators]
+        return batches.stack([batch for batch, _ in drawn]), torch.stack([longest for _, longest in drawn])
+
+    def _draw_one(self, stage: Stage, generator: torch.Generator) -> tuple[Batch, Bool[Tensor, "B"]]:
+        size = (self.config.batch,)
+        if stage.strata is not None:
+            lengths = curriculum.draw_lengths(
+                stage.part, stage.strata.parts, stage.first, stage.last, stage.longest, generator
+            )
+            variants = stage.variant
+        else:
+            lengths = torch.randint(1, stage.longest + 1, size, device=self.device, generator=generator)
+            variants = torch.randint(self.task.variants, size, device=self.device, generator=generator)
+        problems = self.task.sample(lengths, generator, max_length=stage.longest, variants=variants)
+        batch = batches.lay_out(
+            problems, self.task.vocab, stage.row_size, self.method.prediction, self.method.pause
+        )
+        steps = self.method.steps(self.task, problems.steps, self.config.max_length)
+        batch = Batch(batch.tokens, batch.targets, batch.loss_mask, steps)
+        if stage.strata is not None:
+            return batch, lengths == stage.longest
+        order = steps.argsort(descending=True, stable=True)
+        return batch.rows(order), (lengths == stage.longest)[order]
+
+    # --- the body of a step --------------------------------------------------------------------------------
+    def _body(self, stage: Stage) -> Readings:
+        batch, longest = self.draw(stage)
+        plan = stage.plan
+        if plan is None:
+            plan = curriculum.plan(batch.steps.amin(0).tolist(), batch.steps.amax(0).tolist())
+        self.weights.requires_grad_(True)
+        folded = self.model.prepare(self.weights)
+        loop_weights = self.store.open(folded, self.precision)
+        depth = self._depth(batch.steps)
+        outcome = backpropagate(
+            self.model, loop_weights, batch, plan,
+            at=self._places(stage), depth=depth, most=self.config.backprop, checkpointing=self.config.checkpointing,
+        )  # fmt: skip
+        (grad,) = torch.autograd.grad(folded.tensors(), [self.weights], self.store.close(loop_weights))
+        self.weights.requires_grad_(False)
+        norm = optimizer.update(self.config, self.weights, grad, self.moments, self._hyper)
+        right = outcome.exact.float()
+        accuracy_longest = (right * longest).sum(1) / longest.sum(1)
+        return Readings(outcome.loss, norm, right.mean(1), accuracy_longest)
+
+    def _depth(self, steps: Int[Tensor, "S B"]) -> Int[Tensor, "S B"] | None:
+        """How many steps back each row's gradient flows, if it is cut."""
+        if not self.config.backprop:
+            return None
+        if self.config.window == "last":
+            return torch.full_like(steps, self.config.backprop)
+        size = steps.shape[1:]
+        rows = [
+            torch.randint(1, self.config.backprop + 1, size, device=self.device, generator=g) for g in self.generators
+        ]
+        return torch.stack(rows)
+
+    def _places(self, stage: Stage) -> Int[Tensor, "B L"] | None:
+        """Randomised positions, where the model has them; shared by the seeds."""
+        if self.config.model.positions != "randomised":
+            return None
+        size = stage.row_size + self.method.pause
+        return positions.places(self.config.model, self.config.batch, size, self.device, self.generators[0])
+
+    # --- CUDA graphs ---------------------------------------------------------------------------------------
+    def _capture(self, stage: Stage) -> None:
+        """Records the body as a graph; warming up leaves weights, moments and generators as they were."""
+        kept = [tensor.clone() for tensor in self._changing()]
+        states = [generator.get_state() for generator in self.generators]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._body(stage)
+        torch.cuda.current_stream().wait_stream(stream)
+        for tensor, old in zip(self._changing(), kept, strict=True):
+            tensor.copy_(old)
+        for generator, state in zip(self.generators, states, strict=True):
+            generator.set_state(state)
+        graph = torch.cuda.CUDAGraph()
+        for generator in self.generators:
+            graph.register_generator_state(generator)
+        with torch.cuda.graph(graph):
+            self._readings = self._body(stage)
+        self._graph = graph
+
+    def _changing(self) -> list[Tensor]:
+        moments = self.moments
+        average = [] if moments.average is None else [moments.average]
+        return [self.weights, moments.mean, moments.square, moments.alive, *average]
+
+
+def matmul_flops(config: TrainConfig, plan: Plan, row_size: int, prepared: Prepared | None = None) -> float:
+    """Floating-point operations of one gradient step of one seed, forward and backward, matrices and attention."""
+    d, model = config.model.width, config.model
+    per_token = 2 * d * d * (4 + 2 * model.expansion) + 4 * d * (row_size / 2)
+    return 3 * plan.row_steps * row_size * model.layers * per_token

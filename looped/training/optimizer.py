@@ -1,0 +1,66 @@
+"""AdamW over flat weights: every seed with its own clip, learning rate and fate, all in one pass.
+
+A seed whose gradient is not finite is stopped for good: its weights stay as they were before that step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from looped.training.config import TrainConfig
+
+EPSILON = 1e-8
+
+
+@dataclass
+class Moments:
+    """What AdamW and the weight average remember, beside the weights."""
+
+    mean: Float[Tensor, "S P"]
+    square: Float[Tensor, "S P"]
+    average: Float[Tensor, "S P"] | None  # of the weights, if the run asks for one
+    alive: Bool[Tensor, "S"]  # seeds that still train
+
+    @classmethod
+    def of(cls, weights: Float[Tensor, "S P"], ema: float) -> Moments:
+        """Fresh moments for these weights."""
+        alive = torch.ones(weights.shape[0], dtype=torch.bool, device=weights.device)
+        average = weights.clone() if ema else None
+        return cls(torch.zeros_like(weights), torch.zeros_like(weights), average, alive)
+
+
+def hyper(config: TrainConfig, share: float, step: int) -> list[list[float]]:
+    """Per seed: learning rate, and the bias corrections of the two moments at gradient step `step` (from 0)."""
+    b1, b2 = config.betas
+    corrections = [1 - b1 ** (step + 1), 1 - b2 ** (step + 1)]
+    return [[lr * share, *corrections] for lr in config.seed_lrs]
+
+
+@torch.no_grad()
+def update(
+    config: TrainConfig,
+    weights: Float[Tensor, "S P"],
+    grad: Float[Tensor, "S P"],
+    moments: Moments,
+    hyper: Float[Tensor, "S 3"],
+) -> Float[Tensor, "S"]:
+    """One step of clipped AdamW in place; returns each seed's gradient norm before the clip."""
+    b1, b2 = config.betas
+    norm = torch.linalg.vector_norm(grad, dim=1)
+    moments.alive &= norm.isfinite()
+    lr, correct1, correct2 = (hyper * moments.alive[:, None]).unbind(dim=1)  # a stopped seed learns at rate 0
+    correct1, correct2 = correct1 + ~moments.alive, correct2 + ~moments.alive
+    scale = (config.clip / (norm + 1e-6)).clamp(max=1.0)
+    grad = torch.where(moments.alive[:, None], grad * scale[:, None], 0.0)
+    moments.mean.lerp_(grad, 1 - b1)
+    moments.square.mul_(b2).addcmul_(grad, grad, value=1 - b2)
+    root = moments.square.div(correct2[:, None]).sqrt_().add_(EPSILON)
+    weights.mul_((1 - lr * config.weight_decay)[:, None])
+    weights.sub_(moments.mean.mul((lr / correct1)[:, None]).div_(root))
+    if moments.average is not None:
+        moments.average.lerp_(weights, 1 - config.ema)
+    return norm
