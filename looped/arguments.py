@@ -88,6 +88,8 @@ def _paragraphs(box: str) -> list[str]:
     """The text between the rules of a box, each paragraph on one line, without the frame and its title."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
     lines = [line.strip("│| \t") for line in plain.splitlines()]
+    if "╭" not in plain:  # where stdout cannot draw a frame, the title is a line of its own
+        lines = lines[1:]
     joined = "\n".join("\n" if re.fullmatch(r"[╭╰+─-].*[╮╯+─-]", line) else line for line in lines)
     return [" ".join(part.split()) for part in re.split(r"\n{2,}", joined) if part.strip()]
 

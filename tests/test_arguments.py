@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -77,6 +78,17 @@ def test_a_mistake_is_one_sentence(words: str, sentence: str) -> None:
         parse(Args, words.split(), "looped ask")
     assert str(caught.value).startswith(sentence)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_the_sentence_does_not_depend_on_what_stdout_can_draw(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+    with pytest.raises(InputError, match=r"^--length takes INT, not 'x'$"):
+        parse(Args, ["copy", "01", "--length", "x"], "looped ask")
+    with pytest.raises(InputError, match=r"^looped ask needs TASK and QUESTION;"):
+        parse(Args, ["copy"], "looped ask")
 
 
 def test_a_missing_option_is_named_as_it_is_typed() -> None:
