@@ -1,0 +1,283 @@
+"""The primitives of RASP-L: everything else is built of these. Knows no program.
+
+    x                          3 1 3 2
+    indices(x)                 0 1 2 3
+    tok_map(x, lambda v: v+1)  4 2 4 3
+    kqv(k, q, v, pred)         at i: the mean (min, max) of v[j] over all j <= i with pred(k[j], q[i])
+
+All of it is vectorised over positions and rows. A function given to `tok_map`, `seq_map` or `select` sees
+plain numbers; it is called once for each distinct value (or pair of values), never once a position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+
+import numpy as np
+
+from looped.errors import InputError
+from looped.rasp.rules import refuse
+from looped.rasp.sequence import Array, Kind, Seq, compare, kind_of, record, token, unwrap
+
+REDUCTIONS = ("mean", "min", "max")
+_BLOCK = 1 << 22  # cells of a selector that `kqv` holds at once
+
+Value = int | bool
+
+
+# --- predicates: `pred(key, query)`, for numbers and for sequences --------------------------------------
+def equals(key: Seq | Value, query: Seq | Value) -> Seq | bool:
+    """Whether the key is the query."""
+    return key == query
+
+
+def leq(key: Seq | Value, query: Seq | Value) -> Seq | bool:
+    """Whether the key is at most the query."""
+    return key <= query
+
+
+def lt(key: Seq | Value, query: Seq | Value) -> Seq | bool:
+    """Whether the key is less than the query."""
+    return key < query
+
+
+def geq(key: Seq | Value, query: Seq | Value) -> Seq | bool:
+    """Whether the key is at least the query."""
+    return key >= query
+
+
+def gt(key: Seq | Value, query: Seq | Value) -> Seq | bool:
+    """Whether the key is greater than the query."""
+    return key > query
+
+
+Predicate = Callable[..., Seq | Value]
+_SIGNS: dict[Predicate, str] = {equals: "==", leq: "<=", lt: "<", geq: ">=", gt: ">"}
+
+
+class Selector:
+    """Which earlier positions each position looks at: a causal boolean matrix [..., query, key]."""
+
+    __slots__ = ("_cells",)
+
+    def __init__(self, cells: Array) -> None:
+        self._cells = cells
+
+    def __bool__(self) -> bool:
+        refuse("control-flow", "a selector used as a truth value")
+
+    def __getitem__(self, key: object) -> None:
+        refuse("indexing", "a selector indexed")
+
+
+# --- one value a position -------------------------------------------------------------------------------
+def indices(x: Seq) -> Seq:
+    """The position of each position: 0 1 2 …"""
+    data = unwrap(need_seq("indices", "x", x))
+    record("indices")
+    return Seq(np.broadcast_to(np.arange(data.shape[-1]), data.shape), Kind.INDEX)
+
+
+def full(x: Seq, const: int) -> Seq:
+    """The same constant at every position of `x`."""
+    data = unwrap(need_seq("full", "x", x))
+    value = need_int("full", "const", const)
+    record("full", value)
+    return Seq(np.full(data.shape, value, dtype=np.int64), Kind.TOKEN, int(value))
+
+
+def tok_map(x: Seq, func: Callable[[int], Value]) -> Seq:
+    """`func` of each token."""
+    data = unwrap(need_seq("tok_map", "x", x))
+    need_callable("tok_map", "func", func)
+    if kind_of(x) is Kind.INDEX:
+        refuse("index-to-token", "tok_map of an index")
+    record("tok_map", identity(func))
+    values, place = np.unique(data, return_inverse=True)
+    return _mapped("tok_map", [func(v) for v in values.tolist()], place.reshape(data.shape))
+
+
+def seq_map(x: Seq, y: Seq, func: Callable[..., Value | Seq]) -> Seq:
+    """`func` of each pair of tokens at the same position; of indices, comparison only."""
+    need_same("seq_map", "x", x, "y", y)
+    need_callable("seq_map", "func", func)
+    if func in _SIGNS:
+        return compare(_SIGNS[func], x, y)
+    if Kind.INDEX in (kind_of(x), kind_of(y)):
+        refuse("index-to-token", "seq_map of an index with a function other than a comparison")
+    record("seq_map", identity(func))
+    a, b = np.broadcast_arrays(unwrap(x), unwrap(y))
+    (xs, ix), (ys, iy) = _distinct(a), _distinct(b)
+    pairs, place = np.unique(ix * len(ys) + iy, return_inverse=True)
+    results = [func(xs[p // len(ys)], ys[p % len(ys)]) for p in pairs.tolist()]
+    return _mapped("seq_map", results, place.reshape(a.shape))
+
+
+# --- attention ------------------------------------------------------------------------------------------
+def select(k: Seq, q: Seq, pred: Predicate, causal: bool = True) -> Selector:
+    """Which keys each query selects: at row i, the j <= i where `pred(k[j], q[i])`."""
+    need_same("select", "k", k, "q", q)
+    need_callable("select", "pred", pred)
+    if causal is not True:
+        refuse("causality", "select without causal=True")
+    record("select", identity(pred))
+    return Selector(_select(k, q, pred))
+
+
+def sel_width(selector: Selector) -> Seq:
+    """How many keys each position selects: a count."""
+    _need_selector("sel_width", selector)
+    record("sel_width")
+    return Seq(selector._cells.sum(axis=-1), Kind.INDEX)
+
+
+def aggregate(selector: Selector, v: Seq, default: int = 0, reduction: str = "mean") -> Seq:
+    """The mean (towards zero), min or max of the selected values; `default` where nothing is selected."""
+    _need_selector("aggregate", selector)
+    _need_values("aggregate", v, default, reduction)
+    if selector._cells.shape[-1] != unwrap(v).shape[-1]:
+        sizes = f"{selector._cells.shape[-1]} positions and v {unwrap(v).shape[-1]}"
+        raise InputError(f"aggregate: selector and v must have the same positions, the selector has {sizes}")
+    record("aggregate", default, reduction)
+    return _like(v, _reduce(selector._cells, unwrap(v), default, reduction))
+
+
+def kqv(k: Seq, q: Seq, v: Seq, pred: Predicate, default: int = 0, reduction: str = "mean") -> Seq:
+    """One causal attention: `aggregate(select(k, q, pred), v)`, without holding the whole selector."""
+    need_same("kqv", "k", k, "q", q)
+    need_same("kqv", "k", k, "v", v)
+    need_callable("kqv", "pred", pred)
+    _need_values("kqv", v, default, reduction)
+    record("kqv", identity(pred), default, reduction)
+    keys, queries, values = np.broadcast_arrays(unwrap(k), unwrap(q), unwrap(v))
+    n = keys.shape[-1]
+    keys, queries, values = (part.reshape(-1, n) for part in (keys, queries, values))
+    out = np.empty(values.shape, dtype=np.int64)
+    rows = max(1, _BLOCK // (n * n))
+    for start in range(0, len(out), rows):
+        block = slice(start, start + rows)
+        cells = _select(_part(k, keys[block]), _part(q, queries[block]), pred)
+        out[block] = _reduce(cells, values[block], default, reduction)
+    shape = np.broadcast_shapes(unwrap(k).shape, unwrap(q).shape, unwrap(v).shape)
+    return _like(v, out.reshape(shape))
+
+
+def _part(x: Seq, data: Array) -> Seq:
+    return Seq(data, kind_of(x), x._constant)
+
+
+def _select(k: Seq, q: Seq, pred: Predicate) -> Array:
+    keys, queries = np.broadcast_arrays(unwrap(k)[..., None, :], unwrap(q)[..., :, None])
+    if pred in _SIGNS or Kind.INDEX in (kind_of(k), kind_of(q)):
+        # Sequences, not numbers, go into the predicate: so an index keeps to its rules in there too.
+        chosen = pred(Seq(keys, kind_of(k), k._constant), Seq(queries, kind_of(q), q._constant))
+        if not isinstance(chosen, Seq) or kind_of(chosen) is not Kind.BOOL:
+            raise InputError("select: pred must compare the key with the query, giving true or false")
+        cells = unwrap(chosen)
+    else:
+        (ks, ik), (qs, iq) = _distinct(unwrap(k)), _distinct(unwrap(q))
+        table = np.array([[_truth(pred(key, query)) for key in ks] for query in qs], dtype=bool)
+        cells = table[iq[..., :, None], ik[..., None, :]]
+    return np.tril(cells)
+
+
+def _reduce(cells: Array, values: Array, default: int, reduction: str) -> Array:
+    chosen = cells.any(axis=-1)
+    values = values.astype(np.int64)
+    if reduction == "mean":
+        width = np.maximum(cells.sum(axis=-1), 1)
+        # Values are small integers and rows are short, so the floating-point sum is exact.
+        total = np.matmul(cells.astype(np.float64), values[..., None].astype(np.float64))[..., 0]
+        out = np.trunc(total / width).astype(np.int64)
+    else:
+        extreme = np.iinfo(np.int64).max if reduction == "min" else np.iinfo(np.int64).min
+        masked = np.where(cells, values[..., None, :], extreme)
+        out = masked.min(axis=-1) if reduction == "min" else masked.max(axis=-1)
+    return np.where(chosen, out, default)
+
+
+# --- arguments ------------------------------------------------------------------------------------------
+def need_seq(operation: str, name: str, value: object) -> Seq:
+    """The value, if it is a sequence."""
+    if not isinstance(value, Seq):
+        raise InputError(f"{operation}: {name} must be a sequence, not {type(value).__name__}")
+    return value
+
+
+def need_same(operation: str, name: str, x: object, other: str, y: object) -> None:
+    """Raises unless both are sequences that fit each other."""
+    a, b = unwrap(need_seq(operation, name, x)).shape, unwrap(need_seq(operation, other, y)).shape
+    if a[-1] != b[-1]:
+        raise InputError(f"{operation}: {name} has {a[-1]} positions and {other} {b[-1]}, they must be equal")
+    try:
+        np.broadcast_shapes(a, b)
+    except ValueError:
+        raise InputError(
+            f"{operation}: {name} and {other} must have the same rows, not {a} and {b}"
+        ) from None
+
+
+def need_int(operation: str, name: str, value: object, least: int | None = None) -> int:
+    """The value, if it is a plain integer (of at least `least`)."""
+    if not isinstance(value, int):
+        raise InputError(f"{operation}: {name} must be an integer, not {type(value).__name__}")
+    if least is not None and value < least:
+        raise InputError(f"{operation}: {name} must be at least {least}, not {value}")
+    return value
+
+
+def need_callable(operation: str, name: str, value: object) -> None:
+    """Raises unless the value is a function."""
+    if not callable(value):
+        raise InputError(f"{operation}: {name} must be a function, not {type(value).__name__}")
+
+
+def _need_selector(operation: str, value: object) -> None:
+    if not isinstance(value, Selector):
+        raise InputError(f"{operation}: selector must come from select(...), not {type(value).__name__}")
+
+
+def _need_values(operation: str, v: Seq, default: int, reduction: str) -> None:
+    need_seq(operation, "v", v)
+    need_int(operation, "default", default)
+    if reduction not in REDUCTIONS:
+        raise InputError(f"{operation}: reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}")
+    if reduction == "mean" and kind_of(v) is Kind.INDEX:
+        refuse("index-arithmetic", f"{operation}: the mean of indices (min and max are allowed)")
+
+
+def identity(func: Callable[..., object]) -> object:
+    """What makes two given functions the same operation: code, defaults and captured values."""
+    if not isinstance(func, FunctionType):
+        return getattr(func, "__name__", repr(func))
+    cells = tuple(repr(cell.cell_contents) for cell in func.__closure__ or ())
+    return (func.__code__.co_code, repr(func.__code__.co_consts), repr(func.__defaults__), cells)
+
+
+# --- values ---------------------------------------------------------------------------------------------
+def _distinct(data: Array) -> tuple[list[Value], Array]:
+    values, place = np.unique(data, return_inverse=True)
+    return values.tolist(), place.reshape(data.shape)
+
+
+def _mapped(operation: str, results: list[Value | Seq], place: Array) -> Seq:
+    for result in results:
+        if not isinstance(result, (int, np.integer, np.bool_)):
+            raise InputError(
+                f"{operation}: func must return an integer or a boolean, not {type(result).__name__}"
+            )
+    if all(isinstance(result, (bool, np.bool_)) for result in results):
+        return Seq(np.array(results, dtype=bool)[place], Kind.BOOL)
+    return token(np.array(results, dtype=np.int64)[place])
+
+
+def _truth(value: Value | Seq) -> bool:
+    if not isinstance(value, (int, np.integer, np.bool_)):
+        raise InputError(f"select: pred must return true or false, not {type(value).__name__}")
+    return bool(value)
+
+
+def _like(v: Seq, data: Array) -> Seq:
+    """The aggregate of a value sequence is of its kind; of booleans, 0 and 1."""
+    return Seq(data, Kind.INDEX if kind_of(v) is Kind.INDEX else Kind.TOKEN)

@@ -1,0 +1,222 @@
+"""The RASP-L library: what is written so often that it has a name. Knows the core, no program.
+
+Each function equals the `kqv` in its docstring (a test holds it to that) and takes a shorter way to it:
+n log n or n work a row instead of n². "So far" means at this position or before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from looped.errors import InputError
+from looped.rasp.core import need_int, need_same, need_seq
+from looped.rasp.matching import matches
+from looped.rasp.rules import refuse
+from looped.rasp.sequence import Array, Kind, Seq, kind_of, record, token, unwrap
+
+NULL = -999  # a value that no token has: what `induct` puts where a match must not happen
+
+
+# --- moving and choosing --------------------------------------------------------------------------------
+def shift_right(x: Seq, n: int, default: int = 0) -> Seq:
+    """Every value n positions further right: kqv(indices(x) + n, indices(x), x, equals, default)."""
+    data = unwrap(need_seq("shift_right", "x", x))
+    need_int("shift_right", "n", n, least=0)
+    need_int("shift_right", "default", default)
+    record("shift_right", n, default)
+    kind = Kind.TOKEN if kind_of(x) is Kind.BOOL and default not in (0, 1) else kind_of(x)
+    out = np.full(data.shape, default, dtype=bool if kind is Kind.BOOL else np.int64)
+    out[..., n:] = data[..., : max(data.shape[-1] - n, 0)]
+    return Seq(out, kind)
+
+
+def where(condition: Seq, x_if: Seq | int, y_else: Seq | int) -> Seq:
+    """`x_if` where the condition is true, `y_else` elsewhere; both of one kind, or one a constant."""
+    chosen = _truth("where", "condition", condition)
+    x, y = _choice("where", "x_if", condition, x_if), _choice("where", "y_else", condition, y_else)
+    kinds = {kind_of(part) for part in (x, y) if part._constant is None} or {kind_of(x), kind_of(y)}
+    if Kind.INDEX in kinds and len(kinds) > 1:
+        refuse("index-to-token", "where: an index on one side, a token on the other")
+    record("where", x._constant, y._constant)
+    kind = kinds.pop() if len(kinds) == 1 else Kind.TOKEN
+    if kind is Kind.BOOL and any(part._constant not in (None, 0, 1) for part in (x, y)):
+        kind = Kind.TOKEN
+    out = np.where(chosen, unwrap(x), unwrap(y))
+    return Seq(out.astype(bool) if kind is Kind.BOOL else out.astype(np.int64), kind)
+
+
+def mask(x: Seq, bool_mask: Seq, mask_val: int = 0) -> Seq:
+    """`x` where the mask is true, `mask_val` elsewhere."""
+    need_same("mask", "x", x, "bool_mask", bool_mask)
+    _truth("mask", "bool_mask", bool_mask)
+    return where(bool_mask, x, need_int("mask", "mask_val", mask_val))
+
+
+# --- running values -------------------------------------------------------------------------------------
+def cumsum(bool_array: Seq) -> Seq:
+    """How many are true so far, a count: sel_width(select(b, b, lambda k, q: k))."""
+    data = _truth("cumsum", "bool_array", bool_array)
+    record("cumsum")
+    return Seq(np.cumsum(data, axis=-1), Kind.INDEX)
+
+
+def maximum(x: Seq) -> Seq:
+    """The largest value so far: kqv(x, x, x, lambda k, q: True, reduction="max")."""
+    data = unwrap(need_seq("maximum", "x", x))
+    record("maximum")
+    return Seq(np.maximum.accumulate(data, axis=-1), kind_of(x))
+
+
+def minimum(x: Seq) -> Seq:
+    """The smallest value so far: kqv(x, x, x, lambda k, q: True, reduction="min")."""
+    data = unwrap(need_seq("minimum", "x", x))
+    record("minimum")
+    return Seq(np.minimum.accumulate(data, axis=-1), kind_of(x))
+
+
+def argmax(x: Seq) -> Seq:
+    """Where the largest value so far stands first: firsts(x, maximum(x))."""
+    return firsts(x, maximum(need_seq("argmax", "x", x)))
+
+
+def argmin(x: Seq) -> Seq:
+    """Where the smallest value so far stands first: firsts(x, minimum(x))."""
+    return firsts(x, minimum(need_seq("argmin", "x", x)))
+
+
+# --- finding --------------------------------------------------------------------------------------------
+def num_prev(x: Seq, queries: Seq) -> Seq:
+    """How often each query has occurred in x so far, a count: sel_width(select(x, queries, equals))."""
+    _comparable("num_prev", x, queries)
+    record("num_prev")
+    return Seq(matches(unwrap(x), unwrap(queries)).number, Kind.INDEX)
+
+
+def has_seen(x: Seq, queries: Seq) -> Seq:
+    """Whether each query has occurred in x so far: kqv(x, queries, full(x, 1), equals)."""
+    _comparable("has_seen", x, queries)
+    record("has_seen", queries._constant)
+    if queries._constant is not None:
+        seen = np.logical_or.accumulate(unwrap(x) == queries._constant, axis=-1)
+        return Seq(np.broadcast_to(seen, np.broadcast_shapes(seen.shape, unwrap(queries).shape)), Kind.BOOL)
+    return Seq(matches(unwrap(x), unwrap(queries)).number > 0, Kind.BOOL)
+
+
+def seen(flag: Seq) -> Seq:
+    """Whether the flag has been true so far: has_seen(flag, full(flag, 1))."""
+    data = _truth("seen", "flag", flag)
+    record("seen")
+    return Seq(np.logical_or.accumulate(data, axis=-1), Kind.BOOL)
+
+
+def firsts(x: Seq, queries: Seq, default: int = -1) -> Seq:
+    """Where each query first stands in x so far: kqv(x, queries, indices(x), equals, default, "min")."""
+    _comparable("firsts", x, queries)
+    need_int("firsts", "default", default)
+    record("firsts", default)
+    found = matches(unwrap(x), unwrap(queries))
+    return Seq(np.where(found.number > 0, found.first, default), Kind.INDEX)
+
+
+def lasts(x: Seq, queries: Seq, default: int = -1) -> Seq:
+    """Where each query last stands in x so far: kqv(x, queries, indices(x), equals, default, "max")."""
+    _comparable("lasts", x, queries)
+    need_int("lasts", "default", default)
+    record("lasts", default)
+    found = matches(unwrap(x), unwrap(queries))
+    return Seq(np.where(found.number > 0, found.last, default), Kind.INDEX)
+
+
+def first_true(x: Seq, default: int = -1) -> Seq:
+    """Where x is first true so far: firsts(x, full(x, 1))."""
+    data = _truth("first_true", "x", x)
+    need_int("first_true", "default", default)
+    record("first_true", default)
+    found = np.logical_or.accumulate(data, axis=-1)
+    return Seq(np.where(found, np.argmax(data, axis=-1)[..., None], default), Kind.INDEX)
+
+
+def index_select(x: Seq, idx: Seq, default: int = 0) -> Seq:
+    """The value of x at each index, if that is not to the right: kqv(indices(x), idx, x, equals)."""
+    need_same("index_select", "x", x, "idx", idx)
+    need_int("index_select", "default", default)
+    if kind_of(idx) is not Kind.INDEX and idx._constant is None:
+        refuse("index-to-token", "index_select at a token")
+    record("index_select", default)
+    data, at = np.broadcast_arrays(unwrap(x), unwrap(idx))
+    reachable = (at >= 0) & (at <= np.arange(data.shape[-1]))
+    values = np.take_along_axis(data, np.where(reachable, at, 0), axis=-1).astype(np.int64)
+    return Seq(np.where(reachable, values, default), _value_kind(x))
+
+
+# --- patterns -------------------------------------------------------------------------------------------
+def mode(x: Seq) -> Seq:
+    """The commonest value so far; of several, the one that was so often first."""
+    return index_select(x, argmax(num_prev(need_seq("mode", "x", x), x)))
+
+
+def induct_kqv(k: Seq, q: Seq, v: Seq, offset: int, default: int = 0, null_val: int = NULL) -> Seq:
+    """The value of v `offset` positions after the first key equal to the query, if not to the right."""
+    _comparable("induct_kqv", k, q)
+    need_same("induct_kqv", "k", k, "v", v)
+    need_int("induct_kqv", "offset", offset, least=0)
+    at = firsts(shift_right(k, offset, default=null_val), q, default=null_val)
+    return index_select(v, at, default=default)
+
+
+def induct(k: Seq, q: Seq, offset: int, default: int = 0, null_val: int = NULL) -> Seq:
+    """The key `offset` positions after the first key equal to the query: an induction head."""
+    return induct_kqv(k, q, k, offset, default=default, null_val=null_val)
+
+
+def induct_prev(k: Seq, q: Seq, offset: int, default: int = 0, null_val: int = NULL) -> Seq:
+    """The key `-offset` positions before the first key equal to the query; `offset` is 0 or negative."""
+    _comparable("induct_prev", k, q)
+    if need_int("induct_prev", "offset", offset) > 0:
+        raise InputError(f"induct_prev: offset must be at most 0, not {offset}")
+    at = firsts(k, q, default=null_val)
+    return index_select(shift_right(k, -offset, default=default), at, default=default)
+
+
+def sample(program: Callable[[Seq], Seq], prompt: Seq, count: int) -> Seq:
+    """The prompt continued by `count` tokens, each the program's last output: next-token prediction.
+
+    For whoever runs a program; a program itself never calls it.
+    """
+    data = unwrap(need_seq("sample", "prompt", prompt)).astype(np.int64)
+    need_int("sample", "count", count, least=0)
+    for _ in range(count):
+        output = need_seq("sample", "the program's output", program(token(data)))
+        data = np.concatenate([data, unwrap(output)[..., -1:].astype(np.int64)], axis=-1)
+    return token(data)
+
+
+# --- arguments ------------------------------------------------------------------------------------------
+def _truth(operation: str, name: str, value: Seq) -> Array:
+    data = unwrap(need_seq(operation, name, value))
+    if kind_of(value) is Kind.INDEX:
+        refuse("index-to-token", f"{operation}: {name} is an index")
+    if kind_of(value) is Kind.TOKEN and not ((data == 0) | (data == 1)).all():
+        raise InputError(f"{operation}: {name} must be boolean, or 0 and 1 only")
+    return data.astype(bool)
+
+
+def _choice(operation: str, name: str, condition: Seq, value: Seq | int) -> Seq:
+    if isinstance(value, int):
+        return Seq(np.asarray(value), Kind.BOOL if isinstance(value, bool) else Kind.TOKEN, int(value))
+    need_same(operation, "condition", condition, name, value)
+    return value
+
+
+def _comparable(operation: str, x: Seq, queries: Seq) -> None:
+    need_same(operation, "x", x, "queries", queries)
+    if (kind_of(x) is Kind.INDEX) != (kind_of(queries) is Kind.INDEX):
+        other = queries if kind_of(x) is Kind.INDEX else x
+        if other._constant is None:
+            refuse("index-to-token", f"{operation}: an index and a token compared")
+
+
+def _value_kind(x: Seq) -> Kind:
+    return Kind.INDEX if kind_of(x) is Kind.INDEX else Kind.TOKEN

@@ -1,0 +1,295 @@
+"""The sequence: one value a position, for one row or a batch of rows. Knows the rules, no program.
+
+A `Seq` wraps an integer or boolean array of shape [..., n]. Operators work position by position and every one
+checks the rules while it runs, by the *kind* of what it is given:
+
+    token   a small integer                    + - * // % & | ^ ~ and comparison
+    bool    true or false                      the same; counts as 0 or 1 beside a token
+    index   a position, or a count of them     comparison, + 1, - 1 and nothing else
+
+Whatever would let Python look inside (`if seq`, `seq[0]`, `len(seq)`, `np.sum(seq)`) raises `LegalityError`.
+The interpreter itself reads a sequence with `unwrap`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import Enum
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from looped.errors import InputError
+from looped.rasp.rules import refuse
+
+Array = NDArray[Any]
+TOKEN_LIMIT = 2**15  # tokens lie strictly between -limit and +limit: finite precision, as in a Transformer
+
+
+class Kind(Enum):
+    """What the values of a sequence are, and so what may be done with them."""
+
+    TOKEN = "token"
+    BOOL = "bool"
+    INDEX = "index"
+
+
+_operations: ContextVar[list[tuple[object, ...]] | None] = ContextVar("operations", default=None)
+
+
+@contextmanager
+def recording() -> Iterator[list[tuple[object, ...]]]:
+    """Collects the name and the constants of every operation done inside, to compare two iterations by."""
+    log: list[tuple[object, ...]] = []
+    token = _operations.set(log)
+    try:
+        yield log
+    finally:
+        _operations.reset(token)
+
+
+def record(name: str, *constants: object) -> None:
+    """Notes that an operation is done, with every argument that is not a sequence."""
+    log = _operations.get()
+    if log is not None:
+        log.append((name, *constants))
+
+
+class Seq:
+    """A sequence of values, one a position. `seq(...)` makes one; operators and operations combine them."""
+
+    __slots__ = ("_constant", "_data", "_kind")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, data: Array, kind: Kind, constant: int | None = None) -> None:
+        self._data = data
+        self._kind = kind
+        self._constant = constant  # the value, where it is one and the same at every position by construction
+
+    def __repr__(self) -> str:
+        return f"Seq({self._kind.value}, {np.array2string(self._data.astype(int), threshold=40)})"
+
+    # --- arithmetic ----------------------------------------------------------------------------------------
+    def __add__(self, other: Seq | int) -> Seq:
+        return _arithmetic("+", np.add, self, other)
+
+    def __radd__(self, other: int) -> Seq:
+        return _arithmetic("+", np.add, other, self)
+
+    def __sub__(self, other: Seq | int) -> Seq:
+        return _arithmetic("-", np.subtract, self, other)
+
+    def __rsub__(self, other: int) -> Seq:
+        return _arithmetic("-", np.subtract, other, self)
+
+    def __mul__(self, other: Seq | int) -> Seq:
+        return _arithmetic("*", np.multiply, self, other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: int) -> Seq:
+        return _arithmetic("//", np.floor_divide, self, _divisor(other))
+
+    def __mod__(self, other: int) -> Seq:
+        return _arithmetic("%", np.remainder, self, _divisor(other))
+
+    def __neg__(self) -> Seq:
+        return _arithmetic("-", np.subtract, 0, self)
+
+    # --- logic ---------------------------------------------------------------------------------------------
+    def __and__(self, other: Seq | int) -> Seq:
+        return _logic("&", np.bitwise_and, self, other)
+
+    __rand__ = __and__
+
+    def __or__(self, other: Seq | int) -> Seq:
+        return _logic("|", np.bitwise_or, self, other)
+
+    __ror__ = __or__
+
+    def __xor__(self, other: Seq | int) -> Seq:
+        return _logic("^", np.bitwise_xor, self, other)
+
+    __rxor__ = __xor__
+
+    def __invert__(self) -> Seq:
+        if self._kind is Kind.INDEX:
+            refuse("index-arithmetic", "~ of an index")
+        record("~")
+        return Seq(np.invert(self._data), self._kind)
+
+    # --- comparison ----------------------------------------------------------------------------------------
+    def __eq__(self, other: Seq | int) -> Seq:  # type: ignore[override]
+        return compare("==", self, other)
+
+    def __ne__(self, other: Seq | int) -> Seq:  # type: ignore[override]
+        return compare("!=", self, other)
+
+    def __lt__(self, other: Seq | int) -> Seq:
+        return compare("<", self, other)
+
+    def __le__(self, other: Seq | int) -> Seq:
+        return compare("<=", self, other)
+
+    def __gt__(self, other: Seq | int) -> Seq:
+        return compare(">", self, other)
+
+    def __ge__(self, other: Seq | int) -> Seq:
+        return compare(">=", self, other)
+
+    # --- what Python may not do ----------------------------------------------------------------------------
+    def __bool__(self) -> NoReturn:
+        refuse("control-flow", "a sequence used as a truth value (if, while, and, or, not, a < b < c)")
+
+    def __iter__(self) -> NoReturn:
+        refuse("indexing", "a sequence iterated over")
+
+    def __getitem__(self, key: object) -> NoReturn:
+        refuse("indexing", "a sequence indexed or sliced")
+
+    def __setitem__(self, key: object, value: object) -> NoReturn:
+        refuse("indexing", "a position of a sequence assigned")
+
+    def __contains__(self, item: object) -> NoReturn:
+        refuse("indexing", "`in` a sequence")
+
+    def __len__(self) -> NoReturn:
+        refuse("step-varies", "the length of a sequence read")
+
+    def __int__(self) -> NoReturn:
+        refuse("indexing", "a sequence turned into a Python number")
+
+    __index__ = __float__ = __complex__ = __int__
+
+    def __array__(self, *args: object, **kwargs: object) -> NoReturn:
+        refuse("numpy", "a sequence turned into an array")
+
+    def __array_ufunc__(self, ufunc: Any, *args: object, **kwargs: object) -> NoReturn:
+        refuse("numpy", f"numpy.{ufunc.__name__} on a sequence")
+
+    def __array_function__(self, func: Any, *args: object, **kwargs: object) -> NoReturn:
+        refuse("numpy", f"numpy.{func.__name__} on a sequence")
+
+
+def seq(values: object) -> Seq:
+    """A sequence from plain values: a list of integers or booleans, a list of such rows, or an array.
+
+    This is the way in for whoever runs a program; a program itself never calls it.
+    """
+    if isinstance(values, Seq):
+        return values
+    try:
+        data = np.asarray(values)
+    except ValueError:
+        raise InputError("a batch of rows must have rows of one length") from None
+    if data.ndim == 0 or data.size == 0:
+        raise InputError("a sequence needs at least one position")
+    if data.dtype.kind not in "iub":
+        raise InputError(f"a sequence holds integers or booleans, not {data.dtype}")
+    if data.dtype.kind == "b":
+        return Seq(data, Kind.BOOL)
+    return token(data.astype(np.int64))
+
+
+def token(data: Array) -> Seq:
+    """A token sequence of these values, refused if one is outside the range of a token."""
+    if data.size and (data.max() >= TOKEN_LIMIT or data.min() <= -TOKEN_LIMIT):
+        refuse("precision", f"a token of {int(np.abs(data).max())}, beyond {TOKEN_LIMIT - 1}")
+    return Seq(data, Kind.TOKEN)
+
+
+def unwrap(x: Seq) -> Array:
+    """The array inside a sequence: for the interpreter and whoever reads a result, never for a program."""
+    return x._data
+
+
+def kind_of(x: Seq) -> Kind:
+    """The kind of a sequence."""
+    return x._kind
+
+
+def compare(sign: str, a: Seq | int, b: Seq | int) -> Seq:
+    """`a sign b`, position by position; an index only against an index, a count or a constant."""
+    x, y = _pair(sign, a, b)
+    if (x._kind is Kind.INDEX) != (y._kind is Kind.INDEX):
+        other = y if x._kind is Kind.INDEX else x
+        if other._constant is None:
+            refuse("index-to-token", f"an index {sign} a token")
+    record(sign, _constant(a), _constant(b))
+    return Seq(_COMPARE[sign](x._data, y._data), Kind.BOOL)
+
+
+_COMPARE: dict[str, Callable[[Array, Array], Array]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def _arithmetic(sign: str, function: Callable[[Array, Array], Array], a: Seq | int, b: Seq | int) -> Seq:
+    x, y = _pair(sign, a, b)
+    record(sign, _constant(a), _constant(b))
+    if Kind.INDEX in (x._kind, y._kind):
+        return _next_index(sign, x, y)
+    return token(function(x._data.astype(np.int64), y._data.astype(np.int64)))
+
+
+def _next_index(sign: str, x: Seq, y: Seq) -> Seq:
+    if x._kind is y._kind:
+        refuse("index-arithmetic", f"an index {sign} an index")
+    constant = y._constant if x._kind is Kind.INDEX else x._constant
+    if constant is None:
+        refuse("index-to-token", f"an index {sign} a token")
+    if sign == "+" and constant == 1:
+        return Seq(x._data + y._data, Kind.INDEX)
+    if sign == "-" and constant == 1 and x._kind is Kind.INDEX:
+        return Seq(x._data - y._data, Kind.INDEX)
+    shown = f"an index {sign} {constant}" if x._kind is Kind.INDEX else f"{constant} {sign} an index"
+    refuse("index-arithmetic", shown)
+
+
+def _logic(sign: str, function: Callable[[Array, Array], Array], a: Seq, b: Seq | int) -> Seq:
+    x, y = _pair(sign, a, b)
+    if Kind.INDEX in (x._kind, y._kind):
+        refuse("index-arithmetic", f"an index in {sign}")
+    record(sign, _constant(a), _constant(b))
+    kind = Kind.BOOL if x._kind is y._kind is Kind.BOOL else Kind.TOKEN
+    return Seq(function(x._data, y._data), kind)
+
+
+def _pair(sign: str, a: Seq | int, b: Seq | int) -> tuple[Seq, Seq]:
+    x, y = _operand(sign, a), _operand(sign, b)
+    if x._data.ndim and y._data.ndim and x._data.shape[-1] != y._data.shape[-1]:
+        raise InputError(
+            f"{sign}: sequences of {x._data.shape[-1]} and {y._data.shape[-1]} positions do not match"
+        )
+    return x, y
+
+
+def _operand(sign: str, value: Seq | int) -> Seq:
+    if isinstance(value, Seq):
+        return value
+    if isinstance(value, bool):
+        return Seq(np.asarray(value), Kind.BOOL, int(value))
+    if isinstance(value, int):
+        if abs(value) >= TOKEN_LIMIT:
+            refuse("precision", f"a constant of {value}, beyond {TOKEN_LIMIT - 1}")
+        return Seq(np.asarray(value, dtype=np.int64), Kind.TOKEN, value)
+    raise InputError(f"{sign}: needs a sequence or an integer beside a sequence, not {type(value).__name__}")
+
+
+def _divisor(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"// and %: the divisor must be a positive integer, not {value!r}")
+    return value
+
+
+def _constant(value: Seq | int) -> int | None:
+    return value._constant if isinstance(value, Seq) else value
