@@ -1,0 +1,1 @@
+"""How good a model is: one unroll per length into a step grid, stopping rules as functions of it."""

@@ -1,0 +1,223 @@
+"""Answers at inference time, with no more computed than it takes.
+
+`run_adaptive` loops until a stopping rule says enough, row by row: a finished row leaves the batch.
+`generate` decodes next-token predictions greedily with a key-value cache; in a looped model every loop step
+has its own:
+
+    fed        1 0 1 >    1    0    1        pauses follow `>` where there are any
+    predicted        1    0    1    #        ends with the first `#`, or with the row
+
+Shapes: S seeds, N rows, L positions, W positions from the first that counts, R rows still in the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from looped.batches import Batch
+from looped.errors import InputError
+from looped.evaluation.grid import unroll_grid
+from looped.evaluation.reading import read, rows_at_once, window_start
+from looped.evaluation.stopping import OnlineRule, Oracle, Present, Rule
+from looped.model import positions
+from looped.model.attention import Cache
+from looped.model.loop import LoopedTransformer, Prepared
+
+FEW_LEAVE = 7 / 8  # rows are packed anew once less than this share of them is still running
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What every seed answers to every row."""
+
+    tokens: Int[Tensor, "S N L"]  # decoded where the row counts, elsewhere the input's own
+    steps: Int[Tensor, "S N"]  # loop steps until the answer
+    surprise: Float[Tensor, "S N"]  # mean cross entropy with the decoded answer
+
+
+# --- looping until a rule says enough ----------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def run_adaptive(
+    model: LoopedTransformer,
+    weights: Prepared,
+    batch: Batch,
+    rule: Rule,
+    max_steps: int,
+    *,
+    chunk: int | None = None,
+) -> Answers:
+    """The answer of every row at the step the rule chooses, at most `max_steps`.
+
+    A rule that needs to see every step first costs a whole unroll, and then the steps it chose.
+    """
+    seeds, rows = weights.embed.shape[0], batch.tokens.shape[0]
+    if not isinstance(rule, OnlineRule):
+        needed = rule.steps(unroll_grid(model, weights, batch, max_steps, chunk=chunk))
+        rule = Oracle()
+    else:
+        needed = batch.steps.expand(seeds, rows)
+    if isinstance(rule, Oracle) and int(needed.max()) > max_steps:
+        raise InputError(f"the oracle stops at step {int(needed.max())}, but only {max_steps} are allowed")
+    chunk = chunk or rows_at_once(model.config, seeds, batch.tokens.shape[1], batch.tokens.device)
+    answers = Answers(
+        batch.tokens.expand(seeds, -1, -1).clone(),
+        torch.full_like(needed, max_steps),
+        torch.zeros(needed.shape, device=needed.device),
+    )
+    for first in range(0, rows, chunk):
+        here = slice(first, first + chunk)
+        part = Answers(answers.tokens[:, here], answers.steps[:, here], answers.surprise[:, here])
+        _run_chunk(model, weights, batch.rows(here), needed[:, here], rule, max_steps, part)
+    return answers
+
+
+def _run_chunk(
+    model: LoopedTransformer,
+    weights: Prepared,
+    batch: Batch,
+    needed: Int[Tensor, "S N"],
+    rule: OnlineRule,
+    max_steps: int,
+    into: Answers,
+) -> None:
+    """Runs one chunk and writes its answers into `into`."""
+    seeds, rows = needed.shape
+    start = window_start(batch.loss_mask)
+    every = torch.arange(seeds, device=needed.device)[:, None]
+    row = torch.arange(rows, device=needed.device).expand(
+        seeds, rows
+    )  # which row each place of the batch holds
+    running = torch.ones_like(row, dtype=torch.bool)
+    unchanged = torch.zeros_like(row)
+    x = model.embed(weights, batch.tokens.expand(seeds, -1, -1))
+    h: Tensor | None = None
+    before: Tensor | None = None
+    for t in range(1, max_steps + 1):
+        h = model.step(weights, model.inject(h, x))
+        counted = batch.loss_mask[row, start:]
+        reading = read(model, weights, h[:, :, start:], counted)
+        if before is not None:
+            changed = ((reading.answer != before) & counted).any(-1)
+            unchanged = torch.where(changed, 0, unchanged + 1)
+        before = reading.answer
+        stops = running & rule.stops(Present(t, reading.surprise, unchanged, needed[every, row]))
+        if t == max_steps:
+            stops = running
+        _write(into, reading.answer, reading.surprise, counted, start, t, stops, row)
+        running = running & ~stops
+        left = int(running.sum(1).max())
+        if left == 0:
+            return
+        if left < FEW_LEAVE * row.shape[1]:
+            keep = running.int().argsort(dim=1, descending=True, stable=True)[:, :left]
+            row, running, unchanged, before = (y[every, keep] for y in (row, running, unchanged, before))
+            x, h = x[every, keep], h[every, keep]
+
+
+def _write(
+    into: Answers,
+    answer: Int[Tensor, "S R W"],
+    surprise: Float[Tensor, "S R"],
+    counted: Bool[Tensor, "S R W"],
+    start: int,
+    step: int,
+    stops: Bool[Tensor, "S R"],
+    row: Int[Tensor, "S R"],
+) -> None:
+    """Notes the rows that stop at this step."""
+    seed, place = stops.nonzero(as_tuple=True)
+    at = row[seed, place]
+    own = into.tokens[seed, at, start:]
+    into.tokens[seed, at, start:] = torch.where(counted[seed, place], answer[seed, place], own)
+    into.steps[seed, at] = step
+    into.surprise[seed, at] = surprise[seed, place]
+
+
+# --- token by token ----------------------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def generate(
+    model: LoopedTransformer,
+    weights: Prepared,
+    batch: Batch,
+    loops: int,
+    eos: int,
+    *,
+    chunk: int | None = None,
+) -> Answers:
+    """Greedy next-token answers to an NTP batch: only the questions (and pauses) of its rows are fed in.
+
+    Each answer ends with its first `#`; everything after it is `#` too. Surprise is the mean over what was
+    generated. Rows are decoded together with those whose question is equally long.
+    """
+    seeds, (rows, size) = weights.embed.shape[0], batch.tokens.shape
+    positions.check_size(model.config, size)
+    answers = Answers(
+        batch.tokens.expand(seeds, -1, -1).clone(),
+        torch.full((seeds, rows), loops, device=batch.tokens.device),
+        torch.zeros(seeds, rows, device=batch.tokens.device),
+    )
+    kept = 2 * loops * model.config.layers * model.config.width
+    chunk = chunk or rows_at_once(model.config, seeds, size, batch.tokens.device, kept)
+    for start, index in _alike(batch.loss_mask, chunk):
+        prompt = batch.tokens[index, : start + 1].expand(seeds, -1, -1)
+        generated, surprise = _generate(model, weights, prompt, size, loops, eos)
+        answers.tokens[:, index, start:] = generated
+        answers.surprise[:, index] = surprise
+    return answers
+
+
+def _alike(counted: Bool[Tensor, "N L"], chunk: int) -> Iterator[tuple[int, Int[Tensor, "R"]]]:
+    """Rows whose answer starts at one place, at most `chunk` at a time, and that place."""
+    starts = counted.int().argmax(1)
+    for start in sorted(set(starts.tolist())):
+        for index in (starts == start).nonzero()[:, 0].split(chunk):
+            yield start, index
+
+
+def _generate(
+    model: LoopedTransformer,
+    weights: Prepared,
+    prompt: Int[Tensor, "S R P"],
+    size: int,
+    loops: int,
+    eos: int,
+) -> tuple[Int[Tensor, "S R W"], Float[Tensor, "S R"]]:
+    """The tokens predicted from the prompt's last position on, and their mean surprise."""
+    seeds, rows, known = prompt.shape
+    places = positions.places(model.config, rows, size, prompt.device)
+    caches: list[list[Cache | None]] = [[None] * model.config.layers for _ in range(loops)]
+    out = torch.full((seeds, rows, size - known + 1), eos, device=prompt.device)
+    total = torch.zeros(seeds, rows, device=prompt.device)
+    count = torch.zeros_like(total)
+    running = torch.ones(seeds, rows, dtype=torch.bool, device=prompt.device)
+    once = torch.ones(1, 1, 1, dtype=torch.bool, device=prompt.device)
+    fed, done = prompt, 0
+    for i in range(out.shape[2]):
+        x = model.embed(weights, fed, places[:, done : done + fed.shape[2]])
+        h: Tensor | None = None
+        for cache in caches:
+            h = model.step(weights, model.inject(h, x), cache)
+        assert h is not None
+        reading = read(model, weights, h[:, :, -1:], once)
+        fed, done = torch.where(running[..., None], reading.answer, eos), done + fed.shape[2]
+        out[:, :, i] = fed[..., 0]
+        total += reading.surprise * running
+        count += running
+        running = running & (fed[..., 0] != eos)
+        if not running.any():
+            break
+    return out, total / count
+
+
+def exact(answers: Answers, batch: Batch) -> Bool[Tensor, "S N"]:
+    """Which answers are right at every position that counts, trailing `#` included."""
+    return ((answers.tokens == batch.targets) | ~batch.loss_mask).all(-1)

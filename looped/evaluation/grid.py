@@ -1,0 +1,110 @@
+"""The step grid: what every example's answer is like after every loop step, for one length.
+
+Three cells of copy `1 0`, one example, T = 2 (the answer counted is `1 0 # #`):
+
+    step   decoded    correct   surprise   changed
+    1      1 1 # #    no        .21        yes        (step 1 always counts as changed)
+    2      1 0 # #    yes       .002       yes
+    3      1 0 # #    yes       .004       no
+
+`unroll_grid` fills one in bounded memory: rows go through the loop a chunk at a time, and only the current
+state and its answer are kept. Stopping rules (`stopping.py`) are functions of a grid, which knows of none.
+
+Shapes: S seeds, T loop steps, N examples, L positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from looped.batches import Batch
+from looped.errors import InputError
+from looped.evaluation.reading import read, rows_at_once, window_start
+from looped.model.loop import LoopedTransformer, Prepared
+
+
+@dataclass(frozen=True)
+class StepGrid:
+    """Every example of one length after every step; step t is at index t - 1."""
+
+    correct: Bool[Tensor, "S T N"]  # every position that counts is right
+    surprise: Float[Tensor, "S T N"]  # mean cross entropy with its own decoded answer: lower is surer
+    changed: Bool[Tensor, "S T N"]  # the decoded answer differs from the step before
+    needed: Int[Tensor, "N"]  # the oracle's T
+
+    @property
+    def max_steps(self) -> int:
+        """How many steps the grid has."""
+        return self.correct.shape[1]
+
+
+@torch.inference_mode()
+def unroll_grid(
+    model: LoopedTransformer, weights: Prepared, batch: Batch, max_steps: int, *, chunk: int | None = None
+) -> StepGrid:
+    """Runs every row of an unstacked batch for `max_steps` steps, all seeds side by side.
+
+    `chunk` rows go through the loop at a time: as many as fit the memory bound, unless given.
+    """
+    if max_steps < 1:
+        raise InputError(f"the number of loop steps must be at least 1, not {max_steps}")
+    rows, size = batch.tokens.shape
+    seeds = weights.embed.shape[0]
+    chunk = chunk or rows_at_once(model.config, seeds, size, batch.tokens.device)
+    shape = (seeds, max_steps, rows)
+    correct = torch.empty(shape, dtype=torch.bool, device=batch.tokens.device)
+    surprise = torch.empty(shape, dtype=torch.float32, device=batch.tokens.device)
+    changed = torch.ones(shape, dtype=torch.bool, device=batch.tokens.device)
+    for first in range(0, rows, chunk):
+        here = slice(first, first + chunk)
+        part = batch.rows(here)
+        start = window_start(part.loss_mask)
+        counted, targets = part.loss_mask[None, :, start:], part.targets[None, :, start:]
+        before: Tensor | None = None
+        states = model.unroll(weights, part.tokens.expand(seeds, -1, -1), max_steps)
+        for t, h in enumerate(states):
+            reading = read(model, weights, h[:, :, start:], counted)
+            correct[:, t, here] = ((reading.answer == targets) | ~counted).all(-1)
+            surprise[:, t, here] = reading.surprise
+            if before is not None:
+                changed[:, t, here] = ((reading.answer != before) & counted).any(-1)
+            before = reading.answer
+    return StepGrid(correct, surprise, changed, batch.steps)
+
+
+def join(grids: Sequence[StepGrid]) -> StepGrid:
+    """Grids of the same steps and seeds, their examples one after the other."""
+    columns = [
+        [getattr(grid, name) for grid in grids] for name in ("correct", "surprise", "changed", "needed")
+    ]
+    return StepGrid(*(torch.cat(column, dim=-1) for column in columns))
+
+
+def correct_at(grid: StepGrid, steps: Int[Tensor, "S N"]) -> Bool[Tensor, "S N"]:
+    """Which examples are right after the given step (from 1) of each."""
+    return grid.correct.gather(1, steps[:, None] - 1)[:, 0]
+
+
+def accuracy(grid: StepGrid, steps: Int[Tensor, "S N"]) -> Float[Tensor, "S"]:
+    """The share of examples that are right after the given step of each, per seed."""
+    return correct_at(grid, steps).double().mean(1)
+
+
+def overrun(grid: StepGrid, extra: int) -> Float[Tensor, "S"]:
+    """Accuracy per seed when every example runs `extra` steps past its T (or, if negative, stops before)."""
+    steps = grid.needed + extra
+    low, high = int(steps.min()), int(steps.max())
+    if low < 1 or high > grid.max_steps:
+        raise InputError(f"{extra} steps past T lie outside the grid's steps 1 to {grid.max_steps}")
+    return accuracy(grid, steps.expand(grid.correct.shape[0], -1))
+
+
+def first_correct(grid: StepGrid) -> Int[Tensor, "S N"]:
+    """The first step after which an example is right; 0 where it never is. Less T, that is the drift."""
+    first = grid.correct.int().argmax(1) + 1
+    return torch.where(grid.correct.any(1), first, 0)

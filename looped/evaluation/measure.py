@@ -1,0 +1,204 @@
+"""Accuracy by length and stopping rule, as rows of results.
+
+Test problems are of the task's last variant, in rows of `row_size(length)`, drawn on the CPU from a generator
+of their own for each length: the same on every device, whatever other lengths are measured. One unroll per
+length serves all stopping rules. What can stop how:
+
+- an adaptive method runs for `max_steps` (2·T(n) unless given; T(n) where only the oracle is asked) and takes
+  every rule;
+- a method of fixed depth runs as deep as it was trained, whatever the problem. That is the only step it has,
+  so it takes no rule but `oracle`, under which its rows are listed;
+- a next-token method is decoded token by token (`decode.generate`), with the same rule and rows.
+
+Knows nothing of run folders or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from looped import batches
+from looped.batches import Batch
+from looped.errors import InputError
+from looped.evaluation import decode, grid, stopping
+from looped.evaluation.grid import StepGrid
+from looped.evaluation.stopping import Rule
+from looped.methods import Method, largest_steps
+from looped.model import positions
+from looped.model.loop import LoopedTransformer, Prepared
+from looped.tasks.base import Task
+from looped.tasks.families import UNIFORM
+
+DRAWN_AT_ONCE = 1024  # problems; what is drawn must not depend on a device's memory
+ORACLE = "oracle"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured accuracy: of one seed, at one length, under one stopping rule."""
+
+    task: str
+    method: str
+    recipe: str
+    seed: int
+    length: int
+    stop: str
+    accuracy: float
+    samples: int
+    mean_steps: float
+    family: str = UNIFORM
+
+    def as_dict(self) -> dict[str, str | int | float]:
+        """As result files hold it: the family only where inputs are not uniform."""
+        row = asdict(self)
+        if self.family == UNIFORM:
+            del row["family"]
+        return row
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is measured: the weights of some seeds, and what they were trained for."""
+
+    task: Task
+    method: Method
+    model: LoopedTransformer
+    weights: Prepared  # in the precision and on the device to measure with
+    seeds: tuple[int, ...]  # names of the seed axis
+    trained_max_length: int
+    recipe: str = ""
+
+
+def measure(
+    subject: Subject,
+    lengths: Sequence[int],
+    samples: int,
+    *,
+    seed: int,
+    stops: Sequence[str] = (ORACLE,),
+    family: str = UNIFORM,
+    max_steps: int | None = None,
+    on_progress: Callable[[list[Row]], None] | None = None,
+) -> list[Row]:
+    """Rows for every length, rule and seed, in this order; `on_progress` gets each length's when done."""
+    rules = check(subject, lengths, samples, stops=stops, family=family, max_steps=max_steps)
+    rows: list[Row] = []
+    for length in lengths:
+        if subject.method.prediction == "ntp":
+            outcomes = [_generated(subject, length, samples, seed, family)]
+        else:
+            run = _steps_to_run(subject, length, rules, max_steps)
+            unrolled = length_grid(subject, length, samples, seed=seed, family=family, max_steps=run)
+            outcomes = [_stopped(unrolled, rule) for rule in rules]
+        fresh = [
+            Row(
+                subject.task.name, subject.method.name, subject.recipe, name, length, rule.name,
+                float(correct[s].double().mean()), samples, float(steps[s].double().mean()), family,
+            )
+            for rule, (correct, steps) in zip(rules, outcomes, strict=True)
+            for s, name in enumerate(subject.seeds)
+        ]  # fmt: skip
+        rows += fresh
+        if on_progress is not None:
+            on_progress(fresh)
+    return rows
+
+
+def check(
+    subject: Subject,
+    lengths: Sequence[int],
+    samples: int,
+    *,
+    stops: Sequence[str],
+    family: str,
+    max_steps: int | None = None,
+) -> list[Rule]:
+    """The stopping rules by name; raises before any work is done if something asked for cannot be had."""
+    rules = [stopping.get(name) for name in stops]
+    method, task = subject.method, subject.task
+    for rule in rules:
+        if not method.adaptive and rule.name != ORACLE:
+            raise InputError(
+                f"{method.name} has a fixed depth and no steps for {rule.name} to choose from; "
+                f"only {ORACLE} applies to it"
+            )
+    if not rules or not lengths:
+        raise InputError("name at least one length and one stopping rule to evaluate")
+    if samples < 1:
+        raise InputError(f"the number of samples must be at least 1, not {samples}")
+    task.check_family(family)
+    for length in lengths:
+        size = task.row_size(task.check_length(length)) + method.pause
+        positions.check_size(subject.model.config, size)
+        least = oracle_steps(subject, length) if any(rule.name == ORACLE for rule in rules) else 1
+        if max_steps is not None and max_steps < least:
+            raise InputError(
+                f"{max_steps} loop steps are too few for length {length}: allow at least {least}"
+            )
+    return rules
+
+
+def length_grid(
+    subject: Subject, length: int, samples: int, *, seed: int, family: str = UNIFORM, max_steps: int
+) -> StepGrid:
+    """The step grid of fresh test problems of one length, for rules and for curves over steps."""
+    if subject.method.prediction == "ntp":
+        raise InputError(f"{subject.method.name} decodes token by token and has no step grid")
+    return grid.join(
+        [
+            grid.unroll_grid(subject.model, subject.weights, batch, max_steps)
+            for batch in draw_batches(subject, length, samples, seed=seed, family=family)
+        ]
+    )
+
+
+def draw_batches(
+    subject: Subject, length: int, samples: int, *, seed: int, family: str = UNIFORM
+) -> Iterator[Batch]:
+    """Fresh test problems of one length, laid out for the method, on the weights' device."""
+    task, method = subject.task, subject.method
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + length)
+    for first in range(0, samples, DRAWN_AT_ONCE):
+        lengths = torch.full((min(DRAWN_AT_ONCE, samples - first),), length)
+        problems = task.sample(lengths, generator, max_length=length, family=family)
+        batch = batches.lay_out(problems, task.vocab, task.row_size(length), method.prediction, method.pause)
+        steps = method.steps(task, problems.steps, subject.trained_max_length)
+        yield replace(batch, steps=steps).to(subject.weights.embed.device)
+
+
+def oracle_steps(subject: Subject, length: int) -> int:
+    """The most steps the method's own count gives for this length: T(n), or its fixed depth."""
+    own = torch.tensor([largest_steps(subject.task, length)])
+    return int(subject.method.steps(subject.task, own, subject.trained_max_length))
+
+
+def _steps_to_run(subject: Subject, length: int, rules: Sequence[Rule], max_steps: int | None) -> int:
+    """How many steps to unroll: no more than anybody looks at."""
+    needed = oracle_steps(subject, length)
+    if all(rule.name == ORACLE for rule in rules):
+        return needed
+    return max_steps or 2 * needed
+
+
+def _stopped(unrolled: StepGrid, rule: Rule) -> tuple[Bool[Tensor, "S N"], Int[Tensor, "S N"]]:
+    """Which examples are right where the rule stops them, and the steps."""
+    steps = rule.steps(unrolled)
+    return grid.correct_at(unrolled, steps), steps
+
+
+def _generated(
+    subject: Subject, length: int, samples: int, seed: int, family: str
+) -> tuple[Bool[Tensor, "S N"], Int[Tensor, "S N"]]:
+    """Which examples a next-token method answers right, and its loop steps a token."""
+    correct, steps = [], []
+    for batch in draw_batches(subject, length, samples, seed=seed, family=family):
+        loops = int(batch.steps[0])
+        answers = decode.generate(subject.model, subject.weights, batch, loops, subject.task.vocab.eos)
+        correct.append(decode.exact(answers, batch))
+        steps.append(answers.steps)
+    return torch.cat(correct, dim=1), torch.cat(steps, dim=1)

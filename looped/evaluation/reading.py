@@ -1,0 +1,58 @@
+"""What a state says when it is read out: the decoded answer, and how surprised the model is by it.
+
+Only the positions that count are read. For rows of one length they start at one place, so the window from the
+earliest of them on is all that is ever turned into scores. Knows nothing of loops or stopping.
+
+Shapes: S seeds, B rows, L positions, W positions of the window, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from looped.model import ModelConfig
+from looped.model.loop import LoopedTransformer, Prepared
+
+# Numbers a chunk of rows may keep alive at once. More gains nothing on a CPU, whose caches are small; a GPU
+# needs more to be busy.
+CPU_BUDGET, GPU_BUDGET = 1 << 24, 1 << 28
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Decoded answers in the window, and the mean cross entropy of the scores with them (lower is surer)."""
+
+    answer: Int[Tensor, "S B W"]
+    surprise: Float[Tensor, "S B"]
+
+
+def window_start(counted: Bool[Tensor, "B L"]) -> int:
+    """The first position that counts in any row."""
+    return int(counted.any(0).int().argmax())
+
+
+def read(
+    model: LoopedTransformer, weights: Prepared, h: Float[Tensor, "S B W D"], counted: Bool[Tensor, "S B W"]
+) -> Reading:
+    """The answer of a state and its surprise, in fp32 whatever the precision of the weights.
+
+    Surprise is the log of 1 + (the other tokens' share over the best one's): the cross entropy with the
+    decoded answer, but still telling steps apart where a plain log-softmax would round all of them to 0.
+    """
+    logits = model.readout(weights, h.contiguous()).float()
+    best, answer = logits.max(-1, keepdim=True)
+    others = (logits - best).exp().scatter(-1, answer, 0.0).sum(-1)
+    surprise = (others.log1p() * counted).sum(-1) / counted.sum(-1)
+    return Reading(answer[..., 0], surprise)
+
+
+def rows_at_once(config: ModelConfig, seeds: int, size: int, device: torch.device, kept: int = 0) -> int:
+    """How many rows of `size` tokens fit the memory bound; `kept` is what each token keeps besides."""
+    state = config.width * (8 + 2 * config.expansion) + 4 * config.vocab
+    row = size * (state + config.heads * size + kept)
+    budget = CPU_BUDGET if device.type == "cpu" else GPU_BUDGET
+    return max(1, budget // (seeds * row))

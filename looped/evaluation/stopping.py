@@ -1,0 +1,180 @@
+"""When to stop looping: each rule has a name and answers one question, "which step?", from a step grid.
+
+| rule               | stops an example                                                | on the fly |
+|--------------------|-----------------------------------------------------------------|------------|
+| `oracle`           | at its T(n)                                                     | yes        |
+| `confidence`       | where its own surprise is lowest (eq. 2 of the paper, B = 1)    | no         |
+| `confidence-batch` | where the mean surprise of all examples is lowest (eq. 2, B = N)| no         |
+| `threshold=ε`      | at the first step with surprise below ε, else at the last       | yes        |
+| `converged=k`      | once its answer has stood for k steps, else at the last         | yes        |
+
+Without a number, ε is .01 and k is 3. Where two steps are equally sure, the earlier one is taken. `converged`
+names the step at which it knows; the answer it gives has stood since k steps before. A mean over examples is
+eq. 2's mean over all positions, because examples of one length have equally many positions that count.
+
+A rule that decides on the fly is stated once, as a question about the present step (`OnlineRule.stops`); its
+answer on a grid follows, and `decode.run_adaptive` uses the same question to let finished rows leave. A
+further rule is a class and a line in `RULES`; one that looks at more than `Present` holds adds a field there.
+
+Shapes: S seeds, T loop steps, N examples.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from looped.errors import InputError
+from looped.evaluation.grid import StepGrid
+
+DEFAULT_THRESHOLD = 0.01
+DEFAULT_PATIENCE = 3
+
+
+class Rule(ABC):
+    """A way to choose a step."""
+
+    name: str  # as `get` reads it, parameter included
+
+    @abstractmethod
+    def steps(self, grid: StepGrid) -> Int[Tensor, "S N"]:
+        """The step (from 1) at which each example stops."""
+
+
+@dataclass(frozen=True)
+class Present:
+    """What is known of each example after a step, without looking ahead."""
+
+    step: int  # from 1
+    surprise: Float[Tensor, "S N"]
+    unchanged: Int[Tensor, "S N"]  # for how many steps the answer has stayed the same; 0 at step 1
+    needed: Int[Tensor, "S N"]  # the oracle's T
+
+
+class OnlineRule(Rule):
+    """A rule that can tell after each step whether to go on."""
+
+    @abstractmethod
+    def stops(self, now: Present) -> Bool[Tensor, "S N"]:
+        """Which examples stop after this step, if they have not yet."""
+
+    def steps(self, grid: StepGrid) -> Int[Tensor, "S N"]:
+        """The first step after which the rule stops an example; the grid's last if there is none."""
+        seeds, last, examples = grid.correct.shape
+        needed = grid.needed.expand(seeds, examples)
+        chosen = torch.full_like(needed, last)
+        unchanged = torch.zeros_like(chosen)
+        running = torch.ones_like(chosen, dtype=torch.bool)
+        for t in range(last):
+            unchanged = torch.where(grid.changed[:, t], 0, unchanged + 1)
+            stops = running & self.stops(Present(t + 1, grid.surprise[:, t], unchanged, needed))
+            chosen = torch.where(stops, t + 1, chosen)
+            running &= ~stops
+        return chosen
+
+
+class Oracle(OnlineRule):
+    """Stops where the task says the answer is due."""
+
+    name = "oracle"
+
+    def stops(self, now: Present) -> Bool[Tensor, "S N"]:
+        """At T."""
+        return now.needed == now.step
+
+    def steps(self, grid: StepGrid) -> Int[Tensor, "S N"]:
+        """T itself; raises if the grid ends before."""
+        if int(grid.needed.max()) > grid.max_steps:
+            raise InputError(
+                f"the oracle stops at step {int(grid.needed.max())}, but the loop ran only {grid.max_steps}"
+            )
+        return grid.needed.expand(grid.correct.shape[0], -1)
+
+
+class Confidence(Rule):
+    """Stops each example where it is surest."""
+
+    name = "confidence"
+
+    def steps(self, grid: StepGrid) -> Int[Tensor, "S N"]:
+        """The step of least surprise, per example."""
+        return grid.surprise.argmin(1) + 1
+
+
+class ConfidenceBatch(Rule):
+    """Stops all examples together, where they are surest on average."""
+
+    name = "confidence-batch"
+
+    def steps(self, grid: StepGrid) -> Int[Tensor, "S N"]:
+        """One step per seed, for all its examples."""
+        best = grid.surprise.double().mean(2).argmin(1) + 1
+        return best[:, None].expand(-1, grid.correct.shape[2])
+
+
+class Threshold(OnlineRule):
+    """Stops an example as soon as it is sure enough."""
+
+    def __init__(self, below: float = DEFAULT_THRESHOLD) -> None:
+        if not 0 < below < float("inf"):
+            raise InputError(f"a stopping threshold must be a number above 0, not {below}")
+        self.below = below
+        self.name = "threshold" if below == DEFAULT_THRESHOLD else f"threshold={below:g}"
+
+    def stops(self, now: Present) -> Bool[Tensor, "S N"]:
+        """Where surprise is below the threshold."""
+        return now.surprise < self.below
+
+
+class Converged(OnlineRule):
+    """Stops an example once its answer has stood for a while."""
+
+    def __init__(self, patience: int = DEFAULT_PATIENCE) -> None:
+        if patience < 1:
+            raise InputError(f"an answer must stay unchanged for at least 1 step, not {patience}")
+        self.patience = patience
+        self.name = "converged" if patience == DEFAULT_PATIENCE else f"converged={patience}"
+
+    def stops(self, now: Present) -> Bool[Tensor, "S N"]:
+        """Where the answer is that of `patience` steps ago."""
+        return now.unchanged >= self.patience
+
+
+def _parameter(kind: Callable[[str], float]) -> Callable[[str], float]:
+    """Reads a rule's parameter; a rule without one has None in `RULES`."""
+
+    def read(text: str) -> float:
+        try:
+            return kind(text)
+        except ValueError:
+            what = "a whole number" if kind is int else "a number"
+            raise InputError(f"{text[:20]!r} is no parameter for a stopping rule: it takes {what}") from None
+
+    return read
+
+
+RULES: Mapping[str, tuple[Callable[..., Rule], Callable[[str], float] | None]] = {
+    "oracle": (Oracle, None),
+    "confidence": (Confidence, None),
+    "confidence-batch": (ConfidenceBatch, None),
+    "threshold": (Threshold, _parameter(float)),
+    "converged": (Converged, _parameter(int)),
+}
+
+
+def get(name: str) -> Rule:
+    """The rule of that name; `threshold=0.001` and `converged=5` set the parameter."""
+    base, given, value = name.partition("=")
+    if base not in RULES:
+        raise InputError(f"unknown stopping rule {name[:40]!r}; the rules are {', '.join(RULES)}")
+    make, parameter = RULES[base]
+    if not given:
+        return make()
+    if parameter is None:
+        raise InputError(f"the stopping rule {base} takes no parameter, not {value[:20]!r}")
+    return make(parameter(value))
