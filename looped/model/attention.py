@@ -11,19 +11,23 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from looped.model import positions
+from looped.model import kernels, positions
 from looped.model.config import ModelConfig
 
 Cache = tuple[Float[Tensor, "N H P d"], Float[Tensor, "N H P d"]]  # keys and values of the positions so far
 
 
-def attend(
-    config: ModelConfig, qkv: Float[Tensor, "N L 3D"], cache: Cache | None = None
-) -> tuple[Float[Tensor, "N L D"], Cache]:
-    """Attention of every head, and the keys and values seen so far.
+def attend(config: ModelConfig, qkv: Float[Tensor, "N L 3D"]) -> Float[Tensor, "N L D"]:
+    """Attention of every head over whole rows."""
+    if kernels.suits(config, qkv):
+        return kernels.attend(config, qkv)
+    return attend_after(config, qkv, None)[0]
 
-    With a cache, the L given positions follow the cached ones, and only their outputs are computed.
-    """
+
+def attend_after(
+    config: ModelConfig, qkv: Float[Tensor, "N L 3D"], cache: Cache | None
+) -> tuple[Float[Tensor, "N L D"], Cache]:
+    """Attention of L positions that follow the cached ones, and the cache with theirs added."""
     n, size, _ = qkv.shape
     q, k, v = qkv.view(n, size, 3, config.heads, config.head_size).permute(2, 0, 3, 1, 4)
     past = 0 if cache is None else cache[0].shape[2]
@@ -39,9 +43,7 @@ def attend(
     return out.transpose(1, 2).reshape(n, size, config.width), (k, v)
 
 
-def weights(
-    config: ModelConfig, qkv: Float[Tensor, "N L 3D"]
-) -> Float[Tensor, "N H L L"]:
+def weights(config: ModelConfig, qkv: Float[Tensor, "N L 3D"]) -> Float[Tensor, "N H L L"]:
     """The attention weights themselves, for people to look at."""
     n, size, _ = qkv.shape
     q, k, _ = qkv.view(n, size, 3, config.heads, config.head_size).permute(2, 0, 3, 1, 4)

@@ -18,10 +18,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from looped.model import attention
-from looped.model.config import ModelConfig
-
-Linear = Callable[[Tensor, Tensor, Tensor], Tensor]  # input, matrix, bias: how a matrix product is carried out
+Linear = Callable[
+    [Tensor, Tensor, Tensor], Tensor
+]  # input, matrix, bias: how a matrix product is carried out
+Attend = Callable[[Tensor], Tensor]
 EPSILON = 1e-5
 
 
@@ -71,17 +71,16 @@ def normalise(h: Tensor) -> Tensor:
 
 
 def apply_layer(
-    config: ModelConfig,
     layer: Layer,
     h: Float[Tensor, "S B L D"],
-    cache: attention.Cache | None = None,
+    attend: Attend,
     linear: Linear = linear,
-) -> tuple[Float[Tensor, "S B L D"], attention.Cache | None]:
-    """The layer's output and its keys and values so far."""
+) -> Float[Tensor, "S B L D"]:
+    """The layer's output; `attend` mixes the positions of [S·B, L, 3D] queries, keys and values."""
     s, b, size, d = h.shape
     flat = (s, b * size, d)
     qkv = linear(normalise(h).view(flat), layer.qkv, layer.qkv_bias)
-    mixed, cache = attention.attend(config, qkv.view(s * b, size, 3 * d), cache)
+    mixed = attend(qkv.view(s * b, size, 3 * d))
     h = h + linear(mixed.view(flat), layer.out, layer.out_bias).view_as(h)
     inner = F.gelu(linear(normalise(h).view(flat), layer.up, layer.up_bias), approximate="tanh")
-    return h + linear(inner, layer.down, layer.down_bias).view_as(h), cache
+    return h + linear(inner, layer.down, layer.down_bias).view_as(h)

@@ -20,7 +20,9 @@ class ModelConfig:
     width: int = 256  # size of the state at a position
     expansion: int = 4  # feed-forward width, in multiples of `width`
     injection: bool = True  # add the embedded input to the state before every step, not only before the first
-    bands: tuple[int, ...] = ()  # how many positions (itself included) each of the first heads sees; the rest see all
+    bands: tuple[
+        int, ...
+    ] = ()  # how many positions (itself included) each of the first heads sees; the rest see all
     positions: PositionKind = "none"  # how a position is told apart from another, apart from the causal mask
     max_positions: int = 2048  # rows of a learned table, or the range randomised positions are drawn from
     embedding_std: float = 1.0  # initial scale of the token embedding
@@ -31,7 +33,9 @@ class ModelConfig:
             if getattr(self, name) < 1:
                 raise InputError(f"a model's {name} must be at least 1, not {getattr(self, name)}")
         if self.width % self.heads:
-            raise InputError(f"a model's width must be a multiple of its heads: {self.width} is not one of {self.heads}")
+            raise InputError(
+                f"a model's width must be a multiple of its heads: {self.width} is not one of {self.heads}"
+            )
         if len(self.bands) > self.heads or any(band < 1 for band in self.bands):
             raise InputError(f"bands must be at most {self.heads} widths of at least 1, not {self.bands}")
         if self.positions not in ("none", "rotary", "alibi", "learned", "randomised"):

@@ -11,7 +11,8 @@ Shapes: S seeds, B rows, L positions, D width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -101,11 +102,18 @@ class LoopedTransformer:
         """
         h = u
         for i, layer in enumerate(weights.layers):
-            cache = None if caches is None else caches[i]
-            h, cache = block.apply_layer(self.config, layer, h, cache, self.linear)
-            if caches is not None:
-                caches[i] = cache
+            h = block.apply_layer(layer, h, self._attend(caches, i), self.linear)
         return torch.addcmul(weights.shift, block.normalise(h), weights.scale)
+
+    def _attend(self, caches: list[attention.Cache | None] | None, i: int) -> block.Attend:
+        if caches is None:
+            return partial(attention.attend, self.config)
+
+        def after(qkv: Tensor) -> Tensor:
+            mixed, caches[i] = attention.attend_after(self.config, qkv, caches[i])
+            return mixed
+
+        return after
 
     def inject(self, h: Tensor | None, x: Tensor) -> Tensor:
         """What a step is applied to: the input alone at first, then the state, with the input if it is injected."""
@@ -126,8 +134,3 @@ class LoopedTransformer:
         for _ in range(steps):
             h = self.step(weights, self.inject(h, x))
             yield h
-
-
-def cast(weights: Prepared, device: torch.device | str) -> Prepared:
-    """The same weights on another device."""
-    return replace(weights.with_tensors([tensor.to(device) for tensor in weights.tensors()]))

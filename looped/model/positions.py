@@ -38,7 +38,9 @@ def places(
 def check_size(config: ModelConfig, size: int) -> None:
     """Raises if a row is longer than the position table."""
     if config.positions in ("learned", "randomised") and size > config.max_positions:
-        raise InputError(f"rows of {size} tokens are longer than this model's table of {config.max_positions} positions")
+        raise InputError(
+            f"rows of {size} tokens are longer than this model's table of {config.max_positions} positions"
+        )
 
 
 def embed(
@@ -60,7 +62,9 @@ def turn(config: ModelConfig, x: Float[Tensor, "N H L d"], first: int = 0) -> Fl
     return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
 
 
-def bias(config: ModelConfig, queries: int, keys: int, device: torch.device) -> Float[Tensor, "H Lq Lk"] | None:
+def bias(
+    config: ModelConfig, queries: int, keys: int, device: torch.device
+) -> Float[Tensor, "H Lq Lk"] | None:
     """What is added to attention scores, or None; the last query stands at the last key."""
     if config.positions != "alibi":
         return None

@@ -17,7 +17,9 @@ from torch import Tensor
 from looped.errors import InputError
 from looped.model.config import ModelConfig
 
-ALIGN = 64  # every weight starts at a multiple of this many numbers, so that matrix kernels can load it in one go
+ALIGN = (
+    64  # every weight starts at a multiple of this many numbers, so that matrix kernels can load it in one go
+)
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,15 @@ class Layout:
         """The inverse of `to_dict`; raises if a weight is missing, foreign or of another shape."""
         if weights.keys() != self.slots.keys():
             odd = sorted(weights.keys() ^ self.slots.keys())[:3]
-            raise InputError(f"these are weights of another model: {', '.join(odd)} do not match the configuration")
+            raise InputError(
+                f"these are weights of another model: {', '.join(odd)} do not match the configuration"
+            )
         row = torch.zeros(self.size)
         for name, slot in self.slots.items():
             if tuple(weights[name].shape) != slot.shape:
-                raise InputError(f"weight {name} has shape {tuple(weights[name].shape)}, expected {slot.shape}")
+                raise InputError(
+                    f"weight {name} has shape {tuple(weights[name].shape)}, expected {slot.shape}"
+                )
             row[slot.start : slot.start + slot.size] = weights[name].to(torch.float32).flatten()
         return row
 

@@ -75,7 +75,10 @@ class GradientStore:
                 if id(matrix) in self._sums:
                     found[id(matrix)], found[id(bias)] = self._sums[id(matrix)]
         self._sums = {}
-        return [found.get(id(w), w.grad if w.grad is not None else torch.zeros_like(w)).float() for w in weights.tensors()]
+        return [
+            found.get(id(w), w.grad if w.grad is not None else torch.zeros_like(w)).float()
+            for w in weights.tensors()
+        ]
 
 
 def _pairs(layer: block.Layer) -> list[tuple[Tensor, Tensor]]:

@@ -80,7 +80,9 @@ def backpropagate(
         active, leaving = plan.active[t - 1], plan.leaving[t - 1]
         if leaving < active:
             done = (batch.steps[:, leaving:active] == t)[..., None, None]
-            flow[:, leaving:active] = torch.where(done, final.grad[:, leaving:active], flow[:, leaving:active])
+            flow[:, leaving:active] = torch.where(
+                done, final.grad[:, leaving:active], flow[:, leaving:active]
+            )
         # rows before `far` end `most` or more steps from here: nothing flows into them yet
         far = plan.leaving[t + most - 2] if most and t + most - 1 <= len(plan.active) else 0
         u = starts.pop()

@@ -46,11 +46,15 @@ class TrainConfig:
     ema: float = 0.0  # decay of the average of the weights that is evaluated; 0: the weights themselves
     backprop: int = 0  # loop steps the gradient flows through, per problem; 0: all
     window: Window = "last"  # which ones: the last, or a random run of them
-    checkpointing: bool = False  # keep only each step's state and recompute the rest, so that memory hardly grows with T
+    checkpointing: bool = (
+        False  # keep only each step's state and recompute the rest, so that memory hardly grows with T
+    )
 
     def __post_init__(self) -> None:
         if len(self.lr) not in (1, len(self.seeds)):
-            raise InputError(f"give one learning rate or one for each of the {len(self.seeds)} seeds, not {len(self.lr)}")
+            raise InputError(
+                f"give one learning rate or one for each of the {len(self.seeds)} seeds, not {len(self.lr)}"
+            )
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
             raise InputError(f"seeds must be distinct whole numbers from 0 on, not {self.seeds}")
         for name in ("max_length", "steps", "interval", "start_length", "batch"):
@@ -58,8 +62,16 @@ class TrainConfig:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
         if not 0 <= self.ema < 1:
             raise InputError(f"the weight average's decay must be in [0, 1), not {self.ema}")
-        if min(self.lr) <= 0 or self.clip <= 0 or self.weight_decay < 0 or self.warmup < 0 or self.backprop < 0:
-            raise InputError("lr and clip must be positive; weight_decay, warmup and backprop must not be negative")
+        if (
+            min(self.lr) <= 0
+            or self.clip <= 0
+            or self.weight_decay < 0
+            or self.warmup < 0
+            or self.backprop < 0
+        ):
+            raise InputError(
+                "lr and clip must be positive; weight_decay, warmup and backprop must not be negative"
+            )
         tasks.get(self.task).check_length(self.max_length)
         methods.get(self.method)
 

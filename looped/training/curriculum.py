@@ -90,7 +90,12 @@ def strata(config: TrainConfig, longest: int) -> Strata:
 
 
 def draw_lengths(
-    part: Int[Tensor, "B"], parts: int, first: Int[Tensor, "B"], last: Int[Tensor, "B"], longest: int, generator: torch.Generator
+    part: Int[Tensor, "B"],
+    parts: int,
+    first: Int[Tensor, "B"],
+    last: Int[Tensor, "B"],
+    longest: int,
+    generator: torch.Generator,
 ) -> Int[Tensor, "B"]:
     """One length per row from its own part of 1..longest, as `strata` has split them."""
     u = torch.rand(part.shape[0], device=part.device, generator=generator)

@@ -178,7 +178,8 @@ class Engine:
             return torch.full_like(steps, self.config.backprop)
         size = steps.shape[1:]
         rows = [
-            torch.randint(1, self.config.backprop + 1, size, device=self.device, generator=g) for g in self.generators
+            torch.randint(1, self.config.backprop + 1, size, device=self.device, generator=g)
+            for g in self.generators
         ]
         return torch.stack(rows)
 

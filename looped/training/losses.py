@@ -14,7 +14,9 @@ def answer_loss(
     logits: Float[Tensor, "S B L V"], targets: Int[Tensor, "S B L"], loss_mask: Bool[Tensor, "S B L"]
 ) -> Float[Tensor, "S"]:
     """Mean cross entropy of each seed over every position that counts, trailing `#` included."""
-    each = F.cross_entropy(logits.float().flatten(0, 2), targets.flatten(), reduction="none").view(targets.shape)
+    each = F.cross_entropy(logits.float().flatten(0, 2), targets.flatten(), reduction="none").view(
+        targets.shape
+    )
     return (each * loss_mask).sum((1, 2)) / loss_mask.sum((1, 2))
 
 
