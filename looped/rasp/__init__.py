@@ -38,21 +38,27 @@ from looped.rasp.library import (
     shift_right,
     where,
 )
+from looped.rasp.program import BLANK, Loop, Program, State, evaluate, run
 from looped.rasp.rules import RULES, LegalityError, Violation
 from looped.rasp.sequence import Kind, Seq, seq, unwrap
 
 __all__ = [
+    "BLANK",
     "RULES",
     "Kind",
     "LegalityError",
+    "Loop",
+    "Program",
     "Selector",
     "Seq",
+    "State",
     "Violation",
     "aggregate",
     "argmax",
     "argmin",
     "cumsum",
     "equals",
+    "evaluate",
     "first_true",
     "firsts",
     "full",
@@ -73,6 +79,7 @@ __all__ = [
     "minimum",
     "mode",
     "num_prev",
+    "run",
     "sample",
     "seen",
     "sel_width",

@@ -14,7 +14,7 @@ from looped.errors import InputError
 from looped.rasp.core import need_int, need_same, need_seq
 from looped.rasp.matching import matches
 from looped.rasp.rules import refuse
-from looped.rasp.sequence import Array, Kind, Seq, kind_of, record, token, unwrap
+from looped.rasp.sequence import Array, Kind, Seq, kind_of, literal, record, token, unwrap
 
 NULL = -999  # a value that no token has: what `induct` puts where a match must not happen
 
@@ -39,7 +39,7 @@ def where(condition: Seq, x_if: Seq | int, y_else: Seq | int) -> Seq:
     kinds = {kind_of(part) for part in (x, y) if part._constant is None} or {kind_of(x), kind_of(y)}
     if Kind.INDEX in kinds and len(kinds) > 1:
         refuse("index-to-token", "where: an index on one side, a token on the other")
-    record("where", x._constant, y._constant)
+    record("where", literal(x_if), literal(y_else))
     kind = kinds.pop() if len(kinds) == 1 else Kind.TOKEN
     if kind is Kind.BOOL and any(part._constant not in (None, 0, 1) for part in (x, y)):
         kind = Kind.TOKEN
@@ -97,7 +97,7 @@ def num_prev(x: Seq, queries: Seq) -> Seq:
 def has_seen(x: Seq, queries: Seq) -> Seq:
     """Whether each query has occurred in x so far: kqv(x, queries, full(x, 1), equals)."""
     _comparable("has_seen", x, queries)
-    record("has_seen", queries._constant)
+    record("has_seen")
     if queries._constant is not None:
         seen = np.logical_or.accumulate(unwrap(x) == queries._constant, axis=-1)
         return Seq(np.broadcast_to(seen, np.broadcast_shapes(seen.shape, unwrap(queries).shape)), Kind.BOOL)

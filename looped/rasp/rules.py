@@ -1,6 +1,6 @@
-"""What a legal n-RASP-L program may not do: the rules by name, and the error that cites one. Knows no operation.
+"""What a legal n-RASP-L program may not do: the rules by name, and the error that cites one.
 
-looped.rasp.rules.LegalityError: sort.py:12: index-arithmetic: an index takes only comparison, +1 and -1 …
+sort.py:12: index-arithmetic: an index takes only comparison, +1 and -1 …
 """
 
 from __future__ import annotations
@@ -80,3 +80,9 @@ def refuse(rule: str, detail: str) -> NoReturn:
 def _is_interpreter(filename: str) -> bool:
     path = Path(filename)
     return _PACKAGE in path.parents and path.parent != _PROGRAMS
+
+
+def function_place(function: object) -> tuple[str, int]:
+    """File and first line of a function."""
+    code = getattr(function, "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else ("?", 0)

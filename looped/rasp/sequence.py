@@ -212,6 +212,11 @@ def kind_of(x: Seq) -> Kind:
     return x._kind
 
 
+def literal(value: Seq | int) -> int | None:
+    """The value, if the program's text gave it as a number: what `record` keeps of an operand."""
+    return None if isinstance(value, Seq) else value
+
+
 def compare(sign: str, a: Seq | int, b: Seq | int) -> Seq:
     """`a sign b`, position by position; an index only against an index, a count or a constant."""
     x, y = _pair(sign, a, b)
@@ -219,7 +224,7 @@ def compare(sign: str, a: Seq | int, b: Seq | int) -> Seq:
         other = y if x._kind is Kind.INDEX else x
         if other._constant is None:
             refuse("index-to-token", f"an index {sign} a token")
-    record(sign, _constant(a), _constant(b))
+    record(sign, literal(a), literal(b))
     return Seq(_COMPARE[sign](x._data, y._data), Kind.BOOL)
 
 
@@ -235,7 +240,7 @@ _COMPARE: dict[str, Callable[[Array, Array], Array]] = {
 
 def _arithmetic(sign: str, function: Callable[[Array, Array], Array], a: Seq | int, b: Seq | int) -> Seq:
     x, y = _pair(sign, a, b)
-    record(sign, _constant(a), _constant(b))
+    record(sign, literal(a), literal(b))
     if Kind.INDEX in (x._kind, y._kind):
         return _next_index(sign, x, y)
     return token(function(x._data.astype(np.int64), y._data.astype(np.int64)))
@@ -259,7 +264,7 @@ def _logic(sign: str, function: Callable[[Array, Array], Array], a: Seq, b: Seq 
     x, y = _pair(sign, a, b)
     if Kind.INDEX in (x._kind, y._kind):
         refuse("index-arithmetic", f"an index in {sign}")
-    record(sign, _constant(a), _constant(b))
+    record(sign, literal(a), literal(b))
     kind = Kind.BOOL if x._kind is y._kind is Kind.BOOL else Kind.TOKEN
     return Seq(function(x._data, y._data), kind)
 
@@ -289,7 +294,3 @@ def _divisor(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InputError(f"// and %: the divisor must be a positive integer, not {value!r}")
     return value
-
-
-def _constant(value: Seq | int) -> int | None:
-    return value._constant if isinstance(value, Seq) else value

@@ -1,0 +1,273 @@
+"""A program: prepare, a step repeated T(n) times, read out. Knows how to run one, not what any of them does.
+
+    prepare(row)          the row of the question → named sequences, the state
+    step(seq, row)        takes any of them by name, and `row`, the question itself, at every step
+                          (the paper's input injection); returns the ones it changes
+    readout(seq, row)     the state → the output row
+
+T comes from the sizes of the question: of `1 0 1 + 1 1 0` with `+` as separator they are (3, 3), and a loop's
+`times` is called with them. A program may have several loops, one after the other, and a loop's body may hold
+loops. Before anything runs, every function is checked; while it runs, every iteration of a step must do the
+same operations as the first one ever did.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NoReturn
+
+import numpy as np
+
+from looped.errors import InputError
+from looped.rasp.rules import LegalityError, Violation, function_place
+from looped.rasp.sequence import Array, Seq, kind_of, recording, seq, unwrap
+from looped.rasp.static import require_legal
+from looped.vocab import EOS, IGNORED, Vocab
+
+BLANK = -1  # no token at all, printed `·`: what comes in from the left of a row
+ROW = "row"  # the name under which every function may ask for the question's row
+
+State = dict[str, Seq]
+Function = Callable[..., State] | Callable[..., Seq]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A step, or several parts in order (steps or loops), repeated `times(*sizes)` times."""
+
+    body: Callable[..., State] | tuple[Callable[..., State] | Loop, ...]
+    times: Callable[..., int]
+
+    @property
+    def parts(self) -> tuple[Callable[..., State] | Loop, ...]:
+        """The body as a tuple, whether it was one step or several parts."""
+        return self.body if isinstance(self.body, tuple) else (self.body,)
+
+    def all_loops(self) -> Iterator[Loop]:
+        """This loop and every loop inside."""
+        yield self
+        for part in self.parts:
+            if isinstance(part, Loop):
+                yield from part.all_loops()
+
+    def steps(self) -> Iterator[Callable[..., State]]:
+        """Every step function inside, in order."""
+        for part in self.parts:
+            if isinstance(part, Loop):
+                yield from part.steps()
+            else:
+                yield part
+
+
+@dataclass(frozen=True)
+class Program:
+    """An n-RASP-L program and what one must know to feed it."""
+
+    name: str
+    vocab: Vocab  # a row holds these ids
+    prepare: Callable[[Seq], State]
+    loops: tuple[Loop, ...]
+    readout: Callable[..., Seq]
+    answer_size: Callable[..., int]  # sizes of the question → most tokens an answer has
+    example: str  # a question's tokens separated by spaces, at least two to a part
+    separators: tuple[str, ...] = ()  # tokens between the parts of a question
+    tokens: tuple[str, ...] = ()  # variables that hold token ids, printed by their names
+    _signatures: dict[Function, object] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in (*self.separators, *self.example.split()):
+            self.vocab.id(name)
+        for function in self.functions:
+            if not inspect.isfunction(function) or function.__name__ == "<lambda>":
+                raise InputError(f"{self.name}: prepare, steps and readout must be functions with a name")
+            _check_parameters(function)
+
+    @cached_property
+    def functions(self) -> tuple[Function, ...]:
+        """Prepare, every step, readout."""
+        steps = [step for loop in self.loops for step in loop.steps()]
+        return (self.prepare, *steps, self.readout)
+
+    # --- sizes -------------------------------------------------------------------------------------------
+    def sizes(self, row: Sequence[int]) -> tuple[int, ...]:
+        """The lengths of the question's parts: `1 0 + 1 1 > # #` has (2, 2)."""
+        ids = [int(i) for i in row]
+        if ids.count(self.vocab.eoq) != 1:
+            raise InputError(f"{self.name}: a row must have one end-of-question mark, not {_text(self, ids)}")
+        question = ids[: ids.index(self.vocab.eoq)]
+        separators = {self.vocab.id(name) for name in self.separators}
+        marks = {self.vocab.eos, self.vocab.pause}
+        if marks & set(question) or set(ids[len(question) + 1 :]) - {self.vocab.eos}:
+            raise InputError(
+                f"{self.name}: a row is a question, `>` and any number of `#`: {_text(self, ids)}"
+            )
+        sizes = [0]
+        for i in question:
+            if i in separators:
+                sizes.append(0)
+            else:
+                sizes[-1] += 1
+        if len(sizes) != len(self.separators) + 1 or 0 in sizes:
+            raise InputError(
+                f"{self.name}: a question looks like {self.example!r}, not {_text(self, question)!r}"
+            )
+        return tuple(sizes)
+
+    def steps(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """How often each loop repeats for a question of these sizes."""
+        return tuple(int(loop.times(*sizes)) for loop in self.loops)
+
+    def total(self, sizes: Sequence[int]) -> int:
+        """How many steps are done altogether."""
+        return sum(1 for loop in self.loops for _ in _schedule(loop, tuple(sizes), 0))
+
+    # --- rows --------------------------------------------------------------------------------------------
+    def row(self, question: Sequence[str], size: int | None = None) -> Array:
+        """The row of a question's token names: `1 0` becomes `1 0 > # #`, long enough for the answer."""
+        ids = [*self.vocab.encode(question), self.vocab.eoq]
+        room = len(ids) + self.answer_size(*self.sizes(ids)) if size is None else size
+        if room < len(ids):
+            raise InputError(f"{self.name}: a row of {room} is too short for a question of {len(ids) - 1}")
+        return np.array(ids + [self.vocab.eos] * (room - len(ids)), dtype=np.int64)
+
+    def answer(self, row: Array, output: Array) -> list[str]:
+        """The answer's token names: what the output holds from the end-of-question mark to the first `#`."""
+        start = row.tolist().index(self.vocab.eoq)
+        names = self.vocab.decode(output[start:].tolist())
+        return names[: names.index(EOS)] if EOS in names else names
+
+    def show(self, row: Array, output: Array) -> str:
+        """The output row as the paper prints it: `* * * * 1 # # #`."""
+        start = row.tolist().index(self.vocab.eoq)
+        return " ".join([IGNORED] * start + self.vocab.decode(output[start:].tolist()))
+
+
+def run(program: Program, rows: Array | Sequence[Sequence[int]], extra: int = 0) -> Array:
+    """The output rows [B, n] (or one row [n]) of input rows of ids, each after its own number of steps.
+
+    `extra` repeats every loop that many times more than stated, to see what an overrun does.
+    """
+    data = unwrap(seq(np.asarray(rows)))
+    flat = data.reshape(-1, data.shape[-1])
+    out = np.empty_like(flat)
+    for sizes, members in _by_sizes(program, flat):
+        for _, _, state in unroll(program, flat[members], sizes, extra):
+            final = state
+        out[members] = unwrap(read_out(program, final, flat[members]))
+    return out.reshape(data.shape)
+
+
+def evaluate(function: Callable[..., Seq], *rows: object) -> Array:
+    """The output of a straight-line program, one without a loop: a function of sequences, checked and called."""
+    require_legal(function)
+    output = function(*[seq(row) for row in rows])
+    if not isinstance(output, Seq):
+        raise InputError(f"{function.__name__} must return a sequence, not {type(output).__name__}")
+    return unwrap(output)
+
+
+def unroll(
+    program: Program, rows: Array, sizes: tuple[int, ...], extra: int = 0
+) -> Iterator[tuple[int, str, State]]:
+    """Yields (0, "prepare", state) and then (step number, step's name, state) after every step."""
+    require_legal_program(program)
+    row = seq(rows)
+    state = _returned(program, program.prepare, _call(program, program.prepare, {}, row), {})
+    yield 0, program.prepare.__name__, state
+    number = 0
+    for loop in program.loops:
+        for step in _schedule(loop, sizes, extra):
+            number += 1
+            state = _returned(program, step, _call(program, step, state, row), state)
+            yield number, step.__name__, state
+
+
+def require_legal_program(program: Program) -> None:
+    """Raises `LegalityError` for the first broken rule in the text of a program's functions."""
+    for function in program.functions:
+        require_legal(function)
+    for loop in program.loops:
+        for part in loop.all_loops():
+            require_legal(part.times, scalar=True)
+
+
+def read_out(program: Program, state: State, rows: Array) -> Seq:
+    """The output row of a state."""
+    output = _call(program, program.readout, state, seq(rows))
+    if not isinstance(output, Seq):
+        raise InputError(f"{program.name}: readout must return a sequence, not {type(output).__name__}")
+    return output
+
+
+def _schedule(loop: Loop, sizes: tuple[int, ...], extra: int) -> Iterator[Callable[..., State]]:
+    times = loop.times(*sizes)
+    if isinstance(times, bool) or not isinstance(times, int) or times < 0:
+        raise InputError(f"a loop's times must be a number of steps, not {times!r}")
+    for _ in range(times + extra):
+        for part in loop.parts:
+            if isinstance(part, Loop):
+                yield from _schedule(part, sizes, extra)
+            else:
+                yield part
+
+
+def _call(program: Program, function: Function, state: State, row: Seq) -> object:
+    """Calls with the arguments it names; its operations must be those of every call before."""
+    known = {**state, ROW: row}
+    names = list(inspect.signature(function).parameters)
+    for name in names:
+        if name not in known:
+            have = ", ".join(known)
+            refuse_function(function, f"it asks for {name!r}, but all there is to know is {have}")
+    with recording() as operations:
+        result = function(**{name: known[name] for name in names})
+    signature = program._signatures.setdefault(function, operations)
+    if signature != operations:
+        refuse_function(function, "its operations differed between two iterations or two lengths")
+    return result
+
+
+def _returned(program: Program, function: Function, result: object, before: State) -> State:
+    """The state with the returned variables put in."""
+    what = f"{program.name}: {function.__name__}"
+    if not isinstance(result, dict) or not all(isinstance(value, Seq) for value in result.values()):
+        raise InputError(f"{what} must return a dict of sequences by name")
+    if ROW in result or (before and not set(result) <= set(before)):
+        strange = ", ".join(sorted(set(result) - set(before)))
+        raise InputError(f"{what} may return only variables of the state, not {strange}")
+    # A variable is no constant of the program's text, even where it begins as one.
+    return {**before, **{name: Seq(unwrap(value), kind_of(value)) for name, value in result.items()}}
+
+
+def _by_sizes(program: Program, rows: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
+    """Groups rows whose questions have equal sizes, so that each group runs as one batch."""
+    names = len(program.vocab)
+    if rows.min() < 0 or rows.max() >= names:
+        raise InputError(f"{program.name}: a row holds ids from 0 to {names - 1}")
+    marks = [program.vocab.id(name) for name in program.vocab.names[len(program.vocab.symbols) :]]
+    structure = np.where(np.isin(rows, [*marks, *map(program.vocab.id, program.separators)]), rows, -1)
+    _, first, group = np.unique(structure, axis=0, return_index=True, return_inverse=True)
+    for i, example in enumerate(first):
+        yield program.sizes(rows[example].tolist()), np.nonzero(group.reshape(-1) == i)[0]
+
+
+def _check_parameters(function: Function) -> None:
+    if function.__closure__ is not None:
+        refuse_function(function, "it captures names of an enclosing function", rule="hidden-state")
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.default is not parameter.empty:
+            refuse_function(function, f"its parameter {parameter.name!r} must be plain and without a default")
+
+
+def refuse_function(function: Function, detail: str, rule: str = "step-varies") -> NoReturn:
+    """Raises a `LegalityError` that points at a function's first line."""
+    file, line = function_place(function)
+    raise LegalityError(Violation(rule, file, line, f"{function.__name__}: {detail}"))
+
+
+def _text(program: Program, ids: Sequence[int]) -> str:
+    text = " ".join(program.vocab.decode(ids))
+    return text if len(text) <= 60 else f"{text[:60]}…"

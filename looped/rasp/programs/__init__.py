@@ -1,0 +1,28 @@
+"""The programs: one file each, its algorithm told at the top. A task's program has the task's name."""
+
+from __future__ import annotations
+
+from looped.errors import InputError
+from looped.rasp.program import Program
+from looped.rasp.programs.addition import ADDITION
+from looped.rasp.programs.binary_sum import BINARY_SUM
+from looped.rasp.programs.copy import COPY
+from looped.rasp.programs.long_multiplication import LONG_MULTIPLICATION
+from looped.rasp.programs.multiplication import MULTIPLICATION
+from looped.rasp.programs.parity import PARITY
+from looped.rasp.programs.unique_set import UNIQUE_SET
+
+__all__ = ["PROGRAMS", "get"]
+
+PROGRAMS: dict[str, Program] = {
+    program.name: program
+    for program in (PARITY, COPY, ADDITION, BINARY_SUM, MULTIPLICATION, UNIQUE_SET, LONG_MULTIPLICATION)
+}
+
+
+def get(name: str) -> Program:
+    """The program of this name; `binary-sum` will do for `binary_sum`."""
+    try:
+        return PROGRAMS[name.strip().replace("-", "_")]
+    except KeyError:
+        raise InputError(f"no program is named {name[:40]!r}; there are {', '.join(PROGRAMS)}") from None

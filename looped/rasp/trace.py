@@ -1,0 +1,145 @@
+"""What a program did: every variable after every step, for people, for scripts and for figures.
+
+step  variable  1 0 > # #
+   0  seq       1 0 # # #
+   1  seq       · 1 0 # #
+   2  seq       · · 1 0 #
+ out            * * 1 0 #
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from looped.rasp.program import BLANK, Program, read_out, unroll
+from looped.rasp.sequence import Array, Kind, kind_of, unwrap
+from looped.vocab import EOQ, IGNORED
+
+GAP = "…"
+SHOWN_BLANK = "·"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One variable after one step. Step 0 is the preparation."""
+
+    step: int
+    by: str  # the name of the function that was run
+    name: str
+    values: Array
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A run of a program on one row, kept whole."""
+
+    program: Program
+    row: Array
+    entries: tuple[Entry, ...]
+    output: Array
+
+    @property
+    def steps(self) -> int:
+        """How many steps were done."""
+        return self.entries[-1].step
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The names of the state, in the order of `prepare`."""
+        return tuple(entry.name for entry in self.entries if entry.step == 0)
+
+    @property
+    def answer(self) -> list[str]:
+        """The answer's token names."""
+        return self.program.answer(self.row, self.output)
+
+    def shown(self, entry: Entry) -> list[str]:
+        """An entry's values as they are printed: token names where the variable holds tokens."""
+        return _shown(self.program, entry)
+
+    def grid(self, name: str) -> list[list[str]]:
+        """One variable as step × position, as printed: what a figure draws."""
+        return [self.shown(entry) for entry in self.entries if entry.name == name]
+
+    def json(self) -> list[dict[str, object]]:
+        """A list of {step, name, values}; the values are token names where the variable holds tokens."""
+        return [
+            {
+                "step": entry.step,
+                "name": entry.name,
+                "values": self.shown(entry) if entry.name in self.program.tokens else entry.values.tolist(),
+            }
+            for entry in self.entries
+        ]
+
+    def table(self, positions: int = 40, steps: int = 16) -> str:
+        """Variable × step as text; beyond so many positions or steps, some of the middle is left out."""
+        names = self.program.vocab.decode(self.row.tolist())
+        start = names.index(EOQ)
+        output = [IGNORED] * start + self.program.vocab.decode(self.output[start:].tolist())
+        lines = [("step", "variable", names)]
+        for step in _kept(self.steps + 1, (0, self.steps + 1 - steps // 2), steps):
+            if step is None:
+                lines.append((GAP, "", []))
+                continue
+            at = [entry for entry in self.entries if entry.step == step]
+            lines += [
+                (str(step) if i == 0 else "", entry.name, self.shown(entry)) for i, entry in enumerate(at)
+            ]
+        lines.append(("out", "", output))
+        return _laid_out(lines, _kept(len(names), (0, start - 4, len(names) - positions // 3), positions))
+
+
+def trace(program: Program, row: Array | Sequence[int]) -> Trace:
+    """Runs a program on one row of ids and keeps every variable after every step."""
+    ids = np.asarray(row, dtype=np.int64)
+    entries = []
+    for number, by, state in unroll(program, ids, program.sizes(ids.tolist())):
+        for name, value in state.items():
+            # Tokens are small: half a thousand steps over thousands of positions stay in memory.
+            kept = unwrap(value).astype(np.int32 if kind_of(value) is Kind.INDEX else np.int16)
+            entries.append(Entry(number, by, name, kept))
+    output = unwrap(read_out(program, state, ids)).astype(np.int64)
+    return Trace(program, ids, tuple(entries), output)
+
+
+def _shown(program: Program, entry: Entry) -> list[str]:
+    values = entry.values.tolist()
+    names = program.vocab.names if entry.name in program.tokens else ()
+    return [_token(names, value) for value in values]
+
+
+def _token(names: Sequence[str], value: int) -> str:
+    if value == BLANK:
+        return SHOWN_BLANK
+    if not names:
+        return str(value)
+    return names[value] if 0 <= value < len(names) else "○"
+
+
+def _kept(size: int, starts: Sequence[int], most: int) -> list[int | None]:
+    """All of 0 … size-1 if at most `most`, else as many from each start, with None for a gap."""
+    if size <= most:
+        return list(range(size))
+    share = most // len(starts)
+    chosen = sorted({i for start in starts for i in range(max(start, 0), min(start + share, size))})
+    gapped: list[int | None] = []
+    for i in chosen:
+        if gapped and gapped[-1] != i - 1:
+            gapped.append(None)
+        gapped.append(i)
+    return gapped
+
+
+def _laid_out(lines: list[tuple[str, str, list[str]]], columns: list[int | None]) -> str:
+    width = max(len(value) for _, _, values in lines for value in values)
+    label = max(len(name) for _, name, _ in lines)
+    count = max(len(step) for step, _, _ in lines)
+    text = []
+    for step, name, values in lines:
+        cells = [GAP.rjust(width) if c is None else values[c].rjust(width) for c in columns] if values else []
+        text.append(f"{step:>{count}}  {name:<{label}}  {' '.join(cells)}".rstrip())
+    return "\n".join(text)
