@@ -27,7 +27,7 @@ def test_the_readmes_example_prints_what_the_readme_says() -> None:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(example, "README.md", "exec"), {"__name__": "__main__"})
-    assert printed.getvalue().split() == expected.split()
+    assert printed.getvalue() == expected
 
 
 def tree_paths(tree: str) -> set[str]:
