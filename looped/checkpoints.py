@@ -1,0 +1,133 @@
+"""Files that are whole or not there: atomic writing, and tensors with a checksum. Knows no run and no model.
+
+A file is written under a temporary name in its own folder, synced, and renamed, so that whoever is killed at
+any moment leaves the old file or the new one. A checkpoint is a safetensors file (never a pickle) whose
+metadata say what it is and hold a sha256 over names, shapes, numbers and all other metadata. Reading checks
+that the file is whole, of the kind asked for, and that its tensors have the shapes the reader expects;
+only then is memory taken, and the checksum compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from looped.errors import InputError
+
+Shapes = dict[str, tuple[int, ...]]
+Metadata = dict[str, str]
+Check = Callable[[Metadata, Shapes], None]  # raises InputError if a file is not what its reader expects
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+CHUNK = 1 << 24  # bytes written or hashed at once
+
+
+def write(path: Path, data: bytes, keep: Path | None = None) -> None:
+    """Puts a whole file in place at once; on failure the old one stays and the sentence says so.
+
+    With `keep`, the file that is replaced lives on under that name.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    with disk(path, len(data)):
+        try:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(handle, view[:CHUNK]) :]
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            if keep is not None and path.exists():
+                _keep(path, keep)
+            os.replace(temporary, path)
+            sync_folder(path.parent)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+@contextlib.contextmanager
+def disk(path: Path, size: int = 0) -> Iterator[None]:
+    """Turns a full disk into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        needed = f" ({size / 1e6:.1f} MB)" if size else ""
+        raise InputError(
+            f"the disk is full: {path} could not be written{needed}; what was there before is intact"
+        ) from None
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes renames in a folder outlive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _keep(path: Path, other: Path) -> None:
+    """A second name for a file, in place of what had it; the first name stays where links are possible."""
+    spare = other.with_name(other.name + ".tmp")
+    spare.unlink(missing_ok=True)
+    try:
+        os.link(path, spare)
+    except OSError:  # a file system without links
+        os.replace(path, spare)
+    os.replace(spare, other)
+
+
+def save(
+    path: Path, kind: str, tensors: Mapping[str, Tensor], metadata: Metadata, keep: Path | None = None
+) -> None:
+    """Writes tensors and texts as one checkpoint of the given kind; see `write` for `keep`."""
+    flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    notes = {**metadata, "format": kind}
+    write(path, to_bytes(flat, {**notes, "sha256": digest(flat, notes)}), keep)
+
+
+def load(path: Path, kind: str, check: Check) -> tuple[Metadata, dict[str, Tensor]]:
+    """Texts and tensors of a checkpoint of that kind, verified; raises `InputError` naming the file."""
+    if not path.is_file():
+        raise InputError(f"there is no checkpoint {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata: Metadata = file.metadata() or {}
+            if metadata.get("format") != kind:
+                raise InputError(f"{path} is a safetensors file, but not one of ours of the kind {kind!r}")
+            check(metadata, {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()})  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is truncated, damaged or no safetensors file ({error})") from None
+    except InputError as error:
+        raise error if str(path) in str(error) else InputError(f"{path}: {error}") from None
+    claimed = metadata.pop("sha256", "")
+    if digest(tensors, metadata) != claimed:
+        raise InputError(f"{path} is damaged: its contents do not match its checksum")
+    return metadata, tensors
+
+
+def digest(tensors: Mapping[str, Tensor], metadata: Metadata) -> str:
+    """A sha256 over everything a checkpoint holds."""
+    sha = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        if tensor.numel():
+            sha.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return sha.hexdigest()

@@ -1,0 +1,276 @@
+"""A run is a folder. This file knows its layout, nothing of how a run is trained.
+
+    config.json                  what was asked for, and by which version
+    metrics.jsonl                what happened, one object a line, appended as it happens
+    state.safetensors            all seeds at the last checkpoint, with all it takes to go on
+    state.previous.safetensors   the checkpoint before that, should the last one be damaged
+    seed-0.safetensors …         one seed's evaluated weights by name, without the seed axis
+    lock                         held while somebody trains here
+
+Every file is replaced whole (`looped.checkpoints`); `metrics.jsonl` is only appended to, synced before each
+checkpoint, and cut back to the checkpoint when training goes on from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from looped import __version__, checkpoints, provenance, serial
+from looped.checkpoints import Check, Metadata, Shapes
+from looped.errors import InputError
+from looped.model.weights import Layout
+from looped.training.config import TrainConfig
+
+if sys.platform != "win32":
+    import fcntl
+
+CONFIG, METRICS, STATE, PREVIOUS = (
+    "config.json",
+    "metrics.jsonl",
+    "state.safetensors",
+    "state.previous.safetensors",
+)
+STATE_KIND, SEED_KIND = "looped-state-1", "looped-seed-1"
+LARGEST_CONFIG = 1 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One seed's checkpoint, read back."""
+
+    config: TrainConfig
+    seed: int
+    step: int  # gradient steps taken
+    row: Float[Tensor, "P"]  # flat weights, as `Layout` orders them
+    commit: str | None  # of the code that trained it, if known
+
+
+class Run:
+    """A run's folder held for training: nobody else trains in it until `close`."""
+
+    def __init__(self, folder: Path, config: TrainConfig) -> None:
+        self.folder, self.config = folder, config
+        self._claim()
+        self._lock = _lock(folder)
+        try:
+            self._settle()
+            self._metrics: IO[bytes] = open(folder / METRICS, "ab")  # noqa: SIM115
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the folder."""
+        with contextlib.suppress(OSError):
+            self._metrics.close()
+        self._lock.close()
+
+    def _claim(self) -> None:
+        """Makes the folder, or refuses one that holds something else."""
+        folder = self.folder
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"{folder} is a file, not a folder for a run")
+        if folder.is_dir() and not (folder / CONFIG).exists():
+            strange = sorted({path.name for path in folder.iterdir()} - {"lock", CONFIG + ".tmp"})
+            if strange:
+                raise InputError(
+                    f"{folder} is no run's folder (it holds {strange[0]}); choose another with --out"
+                )
+        with checkpoints.disk(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def _settle(self) -> None:
+        """Writes the configuration into a new folder, or compares it with the one that is there."""
+        if not (self.folder / CONFIG).exists():
+            data = {"looped": __version__, "config": serial.to_json(self.config)}
+            checkpoints.write(self.folder / CONFIG, (json.dumps(data, indent=2) + "\n").encode())
+            return
+        odd = serial.differences(read_config(self.folder), self.config)
+        if odd:
+            more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
+            raise InputError(
+                f"{self.folder} holds a run of another configuration ({'; '.join(odd[:3])}{more}); "
+                "nothing was changed: choose another --out"
+            )
+
+    # --- metrics -------------------------------------------------------------------------------------------
+    def log(self, rows: Sequence[Mapping[str, object]]) -> None:
+        """Appends rows to the metrics; each has a `step`."""
+        text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+        with checkpoints.disk(self.folder / METRICS):
+            self._metrics.write(text.encode())
+            self._metrics.flush()
+
+    def rewind(self, step: int) -> None:
+        """Cuts the metrics back to what was known at a gradient step, and a half-written line with it."""
+        keep = 0
+        for row, end in _whole_lines(self.folder / METRICS):
+            if row["step"] > step:
+                break
+            keep = end
+        self._metrics.truncate(keep)
+
+    # --- checkpoints ---------------------------------------------------------------------------------------
+    def save_state(self, tensors: Mapping[str, Tensor], metadata: Metadata) -> Path:
+        """Makes this the last checkpoint, and the last one the one before."""
+        path, previous = self.folder / STATE, self.folder / PREVIOUS
+        with checkpoints.disk(self.folder / METRICS):
+            os.fsync(self._metrics.fileno())
+        checkpoints.save(path, STATE_KIND, tensors, {**metadata, "config": self._config_text}, keep=previous)
+        return path
+
+    def load_state(self, check: Check) -> tuple[tuple[Metadata, dict[str, Tensor]] | None, list[str]]:
+        """The last good checkpoint, if there is any, and a sentence for each that had to be set aside."""
+
+        def whole(metadata: Metadata, shapes: Shapes) -> None:
+            if metadata.get("config") != self._config_text:
+                raise InputError("it belongs to a run of another configuration")
+            check(metadata, shapes)
+
+        aside: list[str] = []
+        for path in (self.folder / STATE, self.folder / PREVIOUS):
+            if not path.exists():
+                continue
+            try:
+                return checkpoints.load(path, STATE_KIND, whole), aside
+            except InputError as error:
+                aside.append(f"{error}; it was set aside as {_set_aside(path).name}")
+        if aside:
+            raise InputError(
+                f"{self.folder} has no good checkpoint left: {'; '.join(aside)}; "
+                "the same command again starts from the beginning"
+            )
+        return None, aside
+
+    def save_seed(self, seed: int, row: Float[Tensor, "P"], step: int) -> Path:
+        """Writes one seed's weights by name."""
+        path = self.folder / f"seed-{int(seed)}.safetensors"
+        metadata = {"config": self._config_text, "seed": str(seed), "step": str(step), "looped": __version__}
+        if provenance.commit():
+            metadata["commit"] = str(provenance.commit())
+        checkpoints.save(path, SEED_KIND, Layout(self.config.model).to_dict(row), metadata)
+        return path
+
+    @property
+    def _config_text(self) -> str:
+        return json.dumps(serial.to_json(self.config), sort_keys=True)
+
+
+def read_config(folder: Path) -> TrainConfig:
+    """The configuration of the run in a folder."""
+    path = folder / CONFIG
+    if not path.is_file():
+        raise InputError(f"{folder} is no run's folder: it has no {CONFIG}")
+    if path.stat().st_size > LARGEST_CONFIG:
+        raise InputError(f"{path} is too large for a run's configuration")
+    try:
+        data = serial.parse(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text") from None
+    if not isinstance(data, dict) or set(data) != {"looped", "config"}:
+        raise InputError(f"{path} is no run's configuration: it must hold 'looped' and 'config'")
+    return serial.from_json(TrainConfig, data["config"], str(path))
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Every whole line of a run's metrics."""
+    return [row for row, _ in _whole_lines(folder / METRICS)]
+
+
+def seed_files(folder: Path) -> list[Path]:
+    """The seeds' checkpoints in a run's folder, by seed."""
+    found = {
+        int(path.stem[5:]): path
+        for path in folder.glob("seed-*.safetensors")
+        if re.fullmatch(r"seed-\d+", path.stem)
+    }
+    if not found:
+        raise InputError(f"{folder} holds no trained weights (seed-0.safetensors and so on); train it first")
+    return [found[seed] for seed in sorted(found)]
+
+
+def load_seed(path: Path) -> Trained:
+    """One seed's checkpoint, verified."""
+
+    def check(metadata: Metadata, shapes: Shapes) -> None:
+        config = _config_in(metadata)
+        if config.model.layers > len(shapes):  # before a layout of that many layers is made
+            raise InputError(f"it says it has {config.model.layers} layers, but holds {len(shapes)} tensors")
+        expected = {name: slot.shape for name, slot in Layout(config.model).slots.items()}
+        if shapes != expected:
+            odd = sorted(
+                name for name in shapes.keys() | expected.keys() if shapes.get(name) != expected.get(name)
+            )
+            raise InputError(f"its weights do not fit its configuration, {odd[0]} first")
+        if not (metadata.get("seed", "").isdecimal() and metadata.get("step", "").isdecimal()):
+            raise InputError("it does not say its seed and step")
+
+    metadata, tensors = checkpoints.load(path, SEED_KIND, check)
+    config = _config_in(metadata)
+    row = Layout(config.model).from_dict(tensors)
+    return Trained(config, int(metadata["seed"]), int(metadata["step"]), row, metadata.get("commit"))
+
+
+def _config_in(metadata: Metadata) -> TrainConfig:
+    text = metadata.get("config", "")
+    return serial.from_json(TrainConfig, serial.parse(text, "its configuration"), "its configuration")
+
+
+def _whole_lines(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each line and the offset of its end, up to the first that is not a whole object with a step."""
+    if not path.exists():
+        return
+    end = 0
+    with open(path, "rb") as file:
+        for line in file:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                return
+            if not line.endswith(b"\n") or not isinstance(row, dict) or not isinstance(row.get("step"), int):
+                return
+            end += len(line)
+            yield row, end
+
+
+def _set_aside(path: Path) -> Path:
+    """Renames a file that cannot be used, without overwriting one set aside before."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged{'' if number == 1 else f'-{number}'}")).exists():
+        number += 1
+    os.replace(path, aside)
+    return aside
+
+
+def _lock(folder: Path) -> IO[str]:
+    """An open lock on a folder, let go when it is closed or its process ends in any way."""
+    file = open(folder / "lock", "a+", encoding="utf-8")  # noqa: SIM115
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise InputError(
+                f"somebody is training in {folder} already; wait for it or choose another --out"
+            ) from None
+    return file

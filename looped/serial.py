@@ -1,0 +1,183 @@
+"""Frozen dataclasses to JSON and back, strictly. Standard library only; knows no particular dataclass.
+
+    TrainConfig(task="copy", …, lr=(0.0003,))  ⇄  {"task": "copy", …, "lr": [0.0003]}
+
+What comes back is equal to what went in. A key nobody knows, a value of another type, NaN: each is refused in
+a sentence that names the field. A missing key takes the field's default: old files outlive new fields.
+`override` sets single fields from text: `model.width=128`, `lr=3e-4,1e-3`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Sequence
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from looped.errors import InputError
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+def to_json(value: object) -> Json:
+    """A dataclass as plain JSON values."""
+    plain: Json = json.loads(json.dumps(dataclasses.asdict(value), allow_nan=False))  # type: ignore[call-overload]
+    return plain
+
+
+def from_json(kind: type[T], data: object, what: str = "the configuration") -> T:
+    """A dataclass from plain JSON values; `what` names their source in a complaint."""
+    made: T = _dataclass(kind, data, "", what)
+    return made
+
+
+def parse(text: str, what: str) -> object:
+    """Strict JSON from text: no NaN, no infinity."""
+
+    def refuse(constant: str) -> object:
+        raise InputError(f"{what} holds {constant}, which is no number")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"{what} is not JSON: {error}") from None
+
+
+def override(value: T, assignments: Sequence[str]) -> T:
+    """The same dataclass with single fields set from text such as `model.width=128`."""
+    data = to_json(value)
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals:
+            raise InputError(f"{assignment!r} sets nothing: write KEY=VALUE, for example steps=2000")
+        *outer, last = path.strip().split(".")
+        kind: type = type(value)
+        here = data
+        for name in outer:
+            inner = _hint(kind, name, path)
+            if not dataclasses.is_dataclass(inner):
+                raise InputError(f"{path.strip()!r} is no field: {name} has no parts")
+            assert isinstance(inner, type)
+            kind, here = inner, here[name]
+        here[last] = _from_text(_hint(kind, last, path), text.strip(), path.strip())
+    return from_json(type(value), data)
+
+
+def differences(old: object, new: object) -> list[str]:
+    """Every field that differs, with both values: `["lr: [0.0001] → [0.0003]"]`."""
+    before, after = dict(_leaves(to_json(old))), dict(_leaves(to_json(new)))
+    paths = [*before, *(path for path in after if path not in before)]
+    return [
+        f"{path}: {json.dumps(before.get(path))} → {json.dumps(after.get(path))}"
+        for path in paths
+        if before.get(path) != after.get(path)
+    ]
+
+
+def _leaves(data: Json, path: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in data.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{path}{key}.")
+        else:
+            yield path + key, value
+
+
+def _hint(kind: type, name: str, path: str) -> Any:
+    hints = get_type_hints(kind)
+    if name not in hints:
+        raise InputError(f"there is no field {path.strip()!r}; {kind.__name__} has {', '.join(hints)}")
+    return hints[name]
+
+
+def _dataclass(kind: Any, data: object, path: str, what: str) -> Any:
+    if not isinstance(data, dict):
+        raise InputError(f"{what}: {path or 'it'} must be an object of fields, not {_shown(data)}")
+    hints = get_type_hints(kind)
+    unknown = [str(key) for key in data if key not in hints]
+    if unknown:
+        raise InputError(
+            f"{what} has an unknown field {_join(path, unknown[0])!r}; known are {', '.join(hints)}"
+        )
+    missing = [
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.name not in data
+        and field.default is dataclasses.MISSING
+        and field.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise InputError(f"{what} lacks the field {_join(path, missing[0])!r}")
+    return kind(**{key: _value(hints[key], item, _join(path, key), what) for key, item in data.items()})
+
+
+def _value(kind: Any, data: object, path: str, what: str) -> Any:
+    """`data` as an instance of the type `kind`, or a sentence."""
+    if dataclasses.is_dataclass(kind):
+        return _dataclass(kind, data, path, what)
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        if data in inner:
+            return data
+        raise InputError(f"{what}: {path} must be one of {', '.join(map(str, inner))}, not {_shown(data)}")
+    if origin in (Union, UnionType):
+        if data is None and NoneType in inner:
+            return None
+        (kind,) = (option for option in inner if option is not NoneType)
+        return _value(kind, data, path, what)
+    if origin is tuple:
+        if not isinstance(data, list) or (inner[-1] is not Ellipsis and len(data) != len(inner)):
+            size = "" if inner[-1] is Ellipsis else f" of {len(inner)}"
+            raise InputError(f"{what}: {path} must be a list{size}, not {_shown(data)}")
+        kinds = inner[:1] * len(data) if inner[-1] is Ellipsis else inner
+        return tuple(
+            _value(k, item, f"{path}[{i}]", what) for i, (k, item) in enumerate(zip(kinds, data, strict=True))
+        )
+    if kind is float and type(data) is int and abs(data) < 2**53:
+        return float(data)
+    if type(data) is kind and (kind is not float or math.isfinite(data)):  # type: ignore[arg-type]
+        return data
+    raise InputError(f"{what}: {path} must be {_NAMES[kind]}, not {_shown(data)}")
+
+
+def _from_text(kind: Any, text: str, path: str) -> object:
+    """The JSON value a person means by `text`, where a field of type `kind` stands."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is tuple:
+        parts = [part.strip() for part in text.strip("[]() ").split(",") if part.strip()]
+        kinds = inner[:1] * len(parts) if inner[-1] is Ellipsis else inner
+        if len(kinds) != len(parts):
+            raise InputError(f"{path} takes {len(kinds)} values separated by commas, not {text!r}")
+        return [_from_text(k, part, path) for k, part in zip(kinds, parts, strict=True)]
+    if origin in (Union, UnionType):
+        (other,) = (option for option in inner if option is not NoneType)
+        return None if text == "none" else _from_text(other, text, path)
+    if kind is bool:
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        raise InputError(f"{path} takes true or false, not {text!r}")
+    if kind in (int, float):
+        try:
+            number: float = kind(text)
+        except ValueError:
+            raise InputError(f"{path} takes {_NAMES[kind]}, not {text!r}") from None
+        return number
+    if dataclasses.is_dataclass(kind):
+        raise InputError(
+            f"{path} has parts; set one of them, for example {path}.{dataclasses.fields(kind)[0].name}=…"
+        )
+    return text
+
+
+_NAMES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text"}
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _shown(data: object) -> str:
+    text = json.dumps(data)
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,189 @@
+"""What a run tells while it trains: reports, who listens to them, and what they are made from.
+
+The trainer speaks to listeners and knows none of them. `Lines` is the plain one, for pipes and bare machines.
+Between two reports readings stay on the device: a `Window` sums them there, and a report fetches the sums.
+
+Shapes: S seeds.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from looped import methods, tasks
+from looped.evaluation.measure import Row
+from looped.training import curriculum
+from looped.training.config import TrainConfig
+from looped.training.engine import Readings
+
+
+@dataclass(frozen=True)
+class SeedReport:
+    """One seed over the gradient steps since the last report; None where there is no number."""
+
+    seed: int
+    loss: float | None
+    accuracy: float | None
+    accuracy_longest: float | None  # among problems of the maximum length
+    norm: float | None  # of the gradient, before the clip
+    lr: float  # at the last step
+    training: bool  # False once it was stopped
+
+
+@dataclass(frozen=True)
+class Report:
+    """All seeds at a gradient step."""
+
+    step: int  # gradient steps taken
+    length: int  # the maximum length of the last one
+    seconds: float  # of training, over all sittings
+    steps_per_second: float
+    seconds_left: float
+    seeds: tuple[SeedReport, ...]
+
+
+class Listener:
+    """Hears what a run tells; this one ignores it all. Each method may be overridden."""
+
+    def begin(self, config: TrainConfig, folder: Path, step: int) -> None:
+        """Training starts, or goes on after `step` gradient steps."""
+
+    def report(self, report: Report) -> None:
+        """The last few gradient steps."""
+
+    def evaluation(self, step: int, rows: Sequence[Row]) -> None:
+        """Accuracy at and past the training length."""
+
+    def note(self, sentence: str) -> None:
+        """Something a person should know."""
+
+    def end(self) -> None:
+        """Nothing more will come."""
+
+
+class Lines(Listener):
+    """A line on stderr every few seconds, and one for everything rare."""
+
+    def __init__(self, every_s: float = 5.0) -> None:
+        self.every_s = every_s
+        self._last = -math.inf
+        self._steps = 0
+
+    def begin(self, config: TrainConfig, folder: Path, step: int) -> None:
+        """Says what is trained and where."""
+        self._steps = config.steps
+        start = f", going on after step {step}" if step else ""
+        self.note(f"{config.task} {config.method} {config.recipe}: {config.steps} steps in {folder}{start}")
+
+    def report(self, report: Report) -> None:
+        """Loss and accuracy as means over the seeds that still train."""
+        if time.monotonic() - self._last < self.every_s and report.step < self._steps:
+            return
+        self._last = time.monotonic()
+        self.note(line(report, self._steps))
+
+    def evaluation(self, step: int, rows: Sequence[Row]) -> None:
+        """Means over seeds, by length."""
+        by_length: dict[int, list[float]] = {}
+        for row in rows:
+            by_length.setdefault(row.length, []).append(row.accuracy)
+        shown = ", ".join(f"{length}: {sum(got) / len(got):.3f}" for length, got in by_length.items())
+        self.note(f"step {step}  exact by length  {shown}")
+
+    def note(self, sentence: str) -> None:
+        """One line."""
+        print(sentence, file=sys.stderr, flush=True)
+
+
+def line(report: Report, steps: int) -> str:
+    """A report in one line: `step 500/1000  length 10  loss 0.0123  …`."""
+
+    def mean(name: str) -> str:
+        values = [getattr(seed, name) for seed in report.seeds if seed.training]
+        numbers = [value for value in values if value is not None]
+        return f"{sum(numbers) / len(numbers):.4f}" if numbers else "–"
+
+    return (
+        f"step {report.step}/{steps}  length {report.length}  loss {mean('loss')}  exact {mean('accuracy')}  "
+        f"at the longest {mean('accuracy_longest')}  {report.steps_per_second:.1f} steps/s  "
+        f"{clock(report.seconds_left)} left"
+    )
+
+
+def clock(seconds: float) -> str:
+    """Seconds as people read them: `1:05`, `2:00:10`."""
+    whole = max(0, round(seconds))
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+class Window:
+    """Sums of the readings since the last report, on the device."""
+
+    def __init__(self, seeds: int, device: torch.device) -> None:
+        # loss, norm, accuracy, accuracy at the longest, steps that had a longest problem, steps
+        self.sums: Float[Tensor, "6 S"] = torch.zeros(6, seeds, device=device)
+
+    def add(self, readings: Readings) -> None:
+        """Takes one gradient step in, without waiting for it."""
+        longest = readings.accuracy_longest
+        some = ~longest.isnan()
+        self.sums += torch.stack(
+            [
+                readings.loss.float(), readings.norm.float(), readings.accuracy.float(),
+                longest.float().nan_to_num(0.0), some.float(), torch.ones_like(readings.loss),
+            ]
+        )  # fmt: skip
+
+    def take(self, alive: Bool[Tensor, "S"]) -> tuple[list[list[float | None]], list[bool], int]:
+        """Per seed the means of loss, norm and both accuracies; who trains; over how many steps. Empties."""
+        fetched = torch.cat([self.sums, alive[None].float()]).double().cpu()
+        self.sums.zero_()
+        steps, longest = fetched[5], fetched[4]
+        means = torch.stack(
+            [fetched[0] / steps, fetched[1] / steps, fetched[2] / steps, fetched[3] / longest]
+        )
+        rows = [[x if math.isfinite(x) else None for x in column] for column in means.T.tolist()]
+        return rows, fetched[6].bool().tolist(), int(steps[0])
+
+
+class Clock:
+    """How long the rest will take, each step counted by what it computes: rows grow and loop more often."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        task, method = tasks.get(config.task), methods.get(config.method)
+        self.config = config
+        self._cost: dict[int, float] = {}
+        for longest in range(1, config.max_length + 1):
+            lengths = torch.arange(1, longest + 1)
+            own = torch.stack(
+                [task.steps(lengths, torch.full_like(lengths, v)) for v in range(task.variants)]
+            )
+            steps = method.steps(task, own, config.max_length).double().mean()
+            self._cost[longest] = float(steps) * (task.row_size(longest) + method.pause)
+
+    def work(self, first: int, last: int) -> float:
+        """What the gradient steps from `first` up to `last` compute, in units of its own."""
+        total = 0.0
+        while first < last:
+            longest = curriculum.max_length(self.config, first)
+            until = last
+            if longest < self.config.max_length:
+                until = min(last, (longest - self.config.start_length + 1) * self.config.interval)
+            total += self._cost[longest] * (until - first)
+            first = until
+        return total
+
+    def left(self, step: int, since: int, seconds: float) -> float:
+        """Seconds from `step` to the end, if it took `seconds` from `since` to here."""
+        done = self.work(since, step)
+        return self.work(step, self.config.steps) * seconds / done if done else 0.0

@@ -1,0 +1,268 @@
+"""The training loop around the engine: reports, evaluation, checkpoints, and every way to end.
+
+`train` makes or opens a run's folder and leaves it in a state from which the same call goes on. On the CPU a
+run that was interrupted, even by `kill -9`, ends with an unbroken one's weights and metrics, bit for bit.
+Knows nothing of displays and of the command line: it speaks to listeners (`progress.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from looped.checkpoints import Metadata, Shapes
+from looped.errors import InputError
+from looped.evaluation.measure import Subject, measure
+from looped.model.loop import LoopedTransformer
+from looped.runs import Run, read_metrics
+from looped.tasks.base import LONGEST
+from looped.training import curriculum, snapshot
+from looped.training.config import TrainConfig
+from looped.training.engine import Engine
+from looped.training.progress import Clock, Listener, Report, SeedReport, Window
+from looped.training.watch import Watch
+
+Ending = Literal["finished", "interrupted", "time limit", "every seed stopped"]
+LARGEST_SHARE = 0.05  # of the time that may go into checkpoints made by the clock
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """How often what happens; 0 means a default that follows from the number of steps."""
+
+    report_steps: int = 0  # gradient steps between two reports: a 500th of all
+    evaluate_steps: int = 0  # between two evaluations: a tenth of all
+    save_steps: int = 0  # between two checkpoints: by the clock
+    save_seconds: float = 60.0  # between two checkpoints by the clock
+    samples: int = 256  # problems of an evaluation, per length
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a call of `train` ended."""
+
+    task: str
+    method: str
+    recipe: str
+    folder: str
+    ending: Ending
+    step: int  # gradient steps taken, of
+    steps: int
+    seconds: float  # of training, over all sittings
+    seeds: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # last report of each, and why it stopped if it did
+    evaluation: list[dict[str, Any]] = field(default_factory=list)  # last rows
+    files: list[str] = field(default_factory=list)  # one checkpoint per seed
+
+
+def train(
+    config: TrainConfig,
+    folder: Path,
+    device: torch.device | str = "cpu",
+    *,
+    listeners: Sequence[Listener] = (),
+    cadence: Cadence = Cadence(),  # noqa: B008
+    stop: Callable[[], bool] = lambda: False,
+    time_limit_s: float | None = None,
+) -> Summary:
+    """Trains to the end, or until `stop` says so or the time is up; the same call then goes on."""
+    if time_limit_s is not None and time_limit_s <= 0:
+        raise InputError(f"the time limit must be above 0 seconds, not {time_limit_s:g}")
+    with Run(folder, config) as run:
+        training = _Training(config, run, torch.device(device), listeners, cadence)
+        try:
+            return training.go(stop, time_limit_s)
+        finally:
+            for listener in listeners:
+                listener.end()
+
+
+class _Training:
+    """One sitting of a run."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        run: Run,
+        device: torch.device,
+        listeners: Sequence[Listener],
+        cadence: Cadence,
+    ) -> None:
+        self.config, self.run, self.listeners, self.cadence = config, run, listeners, cadence
+        self.report_steps = cadence.report_steps or max(1, config.steps // 500)
+        self.evaluate_steps = cadence.evaluate_steps or max(1, config.steps // 10)
+        self.engine = Engine(config, device)
+        self.window = Window(len(config.seeds), device)
+        self.watch = Watch(self.engine)
+        self.clock = Clock(config)
+        self.model = LoopedTransformer(config.model)  # for evaluation: the engine's gathers gradients
+        self.before = 0.0  # seconds of earlier sittings
+        self.started = time.monotonic()
+        self.reported = (0, self.started)  # step and time of the last report
+        self.saved_at, self.save_after = self.started, cadence.save_seconds
+
+    @property
+    def seconds(self) -> float:
+        """Of training, over all sittings."""
+        return self.before + time.monotonic() - self.started
+
+    # --- the loop ------------------------------------------------------------------------------------------
+    def go(self, stop: Callable[[], bool], time_limit_s: float | None) -> Summary:
+        """Goes on from the last checkpoint until something ends it."""
+        self._resume()
+        engine, steps = self.engine, self.config.steps
+        deadline = None if time_limit_s is None else self.started + time_limit_s
+        first, ending = engine.done, self._ending(stop, deadline)
+        while ending is None:
+            self.window.add(engine.step())
+            last = engine.done == steps
+            if engine.done % self.report_steps == 0 or last:
+                self._report()
+            if engine.done % self.evaluate_steps == 0 or last:
+                self._evaluate()
+            ending = self._ending(stop, deadline)
+            if ending is None and self._save_is_due():
+                self._save()
+        if engine.done > first or not list(self.run.folder.glob("seed-*.safetensors")):
+            self._save()
+            self._save_seeds()
+        return self._summary(ending)
+
+    def _ending(self, stop: Callable[[], bool], deadline: float | None) -> Ending | None:
+        if self.engine.done >= self.config.steps:
+            return "finished"
+        if self.watch.all_stopped:
+            return "every seed stopped"
+        if stop():
+            return "interrupted"
+        if deadline is not None and time.monotonic() >= deadline:
+            return "time limit"
+        return None
+
+    # --- telling -------------------------------------------------------------------------------------------
+    def _report(self) -> None:
+        means, alive, steps = self.window.take(self.engine.moments.alive)
+        step, now = self.engine.done, time.monotonic()
+        fresh = self.watch.look([row[0] for row in means], alive, steps)
+        since, then = self.reported
+        share = curriculum.lr_share(self.config, step - 1)
+        report = Report(
+            step,
+            curriculum.max_length(self.config, step - 1),
+            self.seconds,
+            (step - since) / max(now - then, 1e-9),
+            self.clock.left(step, since, now - then),
+            tuple(
+                SeedReport(seed, row[0], row[2], row[3], row[1], lr * share, seed not in self.watch.stopped)
+                for seed, row, lr in zip(self.config.seeds, means, self.config.seed_lrs, strict=True)
+            ),
+        )
+        self.reported = step, now
+        self.run.log([_line(report, seed) for seed in report.seeds])
+        for listener in self.listeners:
+            listener.report(report)
+        for seed in fresh:
+            self.run.log([{"kind": "stopped", "step": step, "seed": seed, "why": self.watch.stopped[seed]}])
+            self._note(f"seed {seed} was stopped at step {step}: {self.watch.stopped[seed]}")
+
+    def _evaluate(self) -> None:
+        weights = self.engine.evaluated_weights
+        with torch.no_grad():
+            prepared = self.model.prepare(weights)
+        config, task = self.config, self.engine.task
+        subject = Subject(
+            task, self.engine.method, self.model, prepared, config.seeds, config.max_length, config.recipe
+        )
+        longest = config.max_length
+        lengths = [n for n in dict.fromkeys((longest, longest * 3 // 2, longest * 2)) if n <= LONGEST]
+        if config.model.positions in ("learned", "randomised"):
+            room = config.model.max_positions - self.engine.method.pause
+            lengths = [n for n in lengths if task.row_size(n) <= room]
+        rows = measure(subject, lengths, self.cadence.samples, seed=0) if lengths else []
+        self.run.log([{"kind": "evaluation", "step": self.engine.done, **row.as_dict()} for row in rows])
+        for listener in self.listeners:
+            listener.evaluation(self.engine.done, rows)
+        self.reported = self.engine.done, time.monotonic()  # evaluation is no step's time
+
+    def _note(self, sentence: str) -> None:
+        for listener in self.listeners:
+            listener.note(sentence)
+
+    def _summary(self, ending: Ending) -> Summary:
+        config = self.config
+        metrics = read_metrics(self.run.folder)
+        last: dict[int, dict[str, Any]] = {seed: {"seed": seed} for seed in config.seeds}
+        for row in metrics:
+            if row["kind"] == "training":
+                last[row["seed"]] = {
+                    key: value for key, value in row.items() if key not in ("kind", "seconds")
+                }
+        for seed, why in self.watch.stopped.items():
+            last[seed]["stopped"] = why
+        rows = [row for row in metrics if row["kind"] == "evaluation"]
+        newest = [row for row in rows if row["step"] == rows[-1]["step"]]
+        files = [str(self.run.folder / f"seed-{seed}.safetensors") for seed in config.seeds]
+        return Summary(
+            config.task, config.method, config.recipe, str(self.run.folder), ending, self.engine.done,
+            config.steps, self.seconds, list(last.values()), newest, files,
+        )  # fmt: skip
+
+    # --- checkpoints ---------------------------------------------------------------------------------------
+    def _resume(self) -> None:
+        def check(metadata: Metadata, shapes: Shapes) -> None:
+            snapshot.check(self.engine, self.window, metadata, shapes)
+            if not metadata.get("step", "").isdecimal() or "watch" not in metadata:
+                raise InputError("it does not say where it stands")
+
+        found, aside = self.run.load_state(check)
+        if found is not None:
+            metadata, tensors = found
+            snapshot.restore(self.engine, self.window, tensors, int(metadata["step"]))
+            self.watch.restore(tensors, metadata)
+            self.before = float(metadata["seconds"])
+        self.run.rewind(self.engine.done)
+        self.reported = self.engine.done, time.monotonic()
+        for listener in self.listeners:
+            listener.begin(self.config, self.run.folder, self.engine.done)
+        for sentence in aside:
+            self._note(sentence)
+
+    def _save_is_due(self) -> bool:
+        if self.cadence.save_steps:
+            return self.engine.done % self.cadence.save_steps == 0
+        return time.monotonic() - self.saved_at >= self.save_after
+
+    def _save(self) -> None:
+        start = time.monotonic()
+        rows, notes = self.watch.state()
+        tensors = {**snapshot.take(self.engine, self.window), **rows}
+        metadata = {
+            "step": str(self.engine.done),
+            "seconds": repr(self.seconds),
+            "device": self.engine.device.type,
+            **notes,
+        }
+        self.run.save_state(tensors, metadata)
+        self.saved_at = time.monotonic()
+        self.save_after = max(self.cadence.save_seconds, (self.saved_at - start) / LARGEST_SHARE)
+
+    def _save_seeds(self) -> None:
+        for seed, row in zip(self.config.seeds, self.engine.evaluated_weights, strict=True):
+            self.run.save_seed(seed, row, self.engine.done)
+
+
+def _line(report: Report, seed: SeedReport) -> dict[str, Any]:
+    """One seed's line in the metrics."""
+    return {
+        "kind": "training",
+        "step": report.step,
+        "length": report.length,
+        **asdict(seed),
+        "seconds": round(report.seconds, 3),
+    }

@@ -1,0 +1,93 @@
+"""Which seeds have gone wrong, and what their last good weights were.
+
+A seed whose gradient is no longer finite stops by itself in the optimiser, before that step spoils it.
+A seed whose loss stays far above that of guessing is stopped here, and gets back the weights it had when its
+loss was last sane. The other seeds train on untouched.
+
+Shapes: S seeds, P numbers of a seed's weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from looped.checkpoints import Metadata
+from looped.training.engine import Engine
+
+FAR = 2.0  # times the loss of guessing every token with equal chances
+PATIENCE = 200  # gradient steps that it has to last
+
+
+class Watch:
+    """Looks at every report and stops the seeds that diverge."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.limit = FAR * math.log(engine.config.model.vocab)
+        self.stopped: dict[int, str] = {}  # seed → why
+        self._above = [0] * len(engine.config.seeds)  # gradient steps each loss has been too high
+        self._good: Float[Tensor, "S P"] = engine.evaluated_weights.clone()
+
+    @property
+    def all_stopped(self) -> bool:
+        """Whether nobody trains any more."""
+        return len(self.stopped) == len(self.engine.config.seeds)
+
+    def look(self, losses: Sequence[float | None], alive: Sequence[bool], steps: int) -> list[int]:
+        """Takes in the mean losses of the last `steps` steps; returns the seeds that stopped since."""
+        fresh: list[int] = []
+        for i, seed in enumerate(self.engine.config.seeds):
+            if seed in self.stopped:
+                continue
+            loss = losses[i]
+            if not alive[i]:
+                self.stopped[seed] = (
+                    "its gradient was no longer finite; it keeps the weights from before that"
+                )
+            elif loss is None or loss > self.limit:
+                self._above[i] += steps
+                if self._above[i] >= PATIENCE:
+                    self._give_back(i)
+                    self.stopped[seed] = (
+                        f"its loss stayed above {self.limit:.2f}, {FAR:g} times that of guessing, for "
+                        f"{self._above[i]} steps; it keeps the weights from before that"
+                    )
+            else:
+                self._above[i] = 0
+            if seed in self.stopped:
+                fresh.append(seed)
+        self._keep()
+        return fresh
+
+    def _keep(self) -> None:
+        sane = torch.tensor([above == 0 for above in self._above], device=self._good.device)
+        torch.where(sane[:, None], self.engine.evaluated_weights, self._good, out=self._good)
+
+    def _give_back(self, i: int) -> None:
+        engine = self.engine
+        engine.moments.alive[i] = False
+        engine.weights[i].copy_(self._good[i])
+        if engine.moments.average is not None:
+            engine.moments.average[i].copy_(self._good[i])
+
+    # --- going on later ------------------------------------------------------------------------------------
+    def state(self) -> tuple[dict[str, Tensor], Metadata]:
+        """What a checkpoint has to hold; weights only of seeds whose loss is too high right now."""
+        rows = {f"good.{i}": self._good[i] for i, above in enumerate(self._above) if above}
+        return rows, {"watch": json.dumps({"stopped": self.stopped, "above": self._above})}
+
+    def restore(self, tensors: dict[str, Tensor], metadata: Metadata) -> None:
+        """The inverse, once the engine itself is restored."""
+        kept = json.loads(metadata["watch"])
+        self.stopped = {int(seed): why for seed, why in kept["stopped"].items()}
+        self._above = kept["above"]
+        self._good.copy_(self.engine.evaluated_weights)
+        for i, above in enumerate(self._above):
+            if above:
+                self._good[i].copy_(tensors[f"good.{i}"])
