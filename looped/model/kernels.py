@@ -56,7 +56,9 @@ class _Attention(torch.autograd.Function):
         (qkv,) = ctx.saved_tensors
         out = torch.empty_like(qkv)
         size = qkv.shape[1]
-        attention_backward(ctx.config, size, _one_seed(qkv), None, _one_seed(grad.contiguous()), _one_seed(out))
+        attention_backward(
+            ctx.config, size, _one_seed(qkv), None, _one_seed(grad.contiguous()), _one_seed(out)
+        )
         return out, None
 
 
@@ -105,7 +107,13 @@ def _attention_tile(config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | 
 
 
 def inject_norm(
-    state: Tensor | None, x: Tensor | None, scale: Tensor, shift: Tensor, start: Tensor, normal: Tensor, rstd: Tensor
+    state: Tensor | None,
+    x: Tensor | None,
+    scale: Tensor,
+    shift: Tensor,
+    start: Tensor,
+    normal: Tensor,
+    rstd: Tensor,
 ) -> None:
     """start ← state·scale + shift + x (just x without a state); normal, rstd ← its norm."""
     given = x if state is None else state
@@ -117,7 +125,9 @@ def inject_norm(
     )  # fmt: skip
 
 
-def residual_norm(h: Tensor, y: Tensor, bias: Tensor, out: Tensor | None, normal: Tensor, rstd: Tensor) -> None:
+def residual_norm(
+    h: Tensor, y: Tensor, bias: Tensor, out: Tensor | None, normal: Tensor, rstd: Tensor
+) -> None:
     """out ← h + y + bias (not stored if None); normal, rstd ← its norm."""
     kept = normal if out is None else out
     _residual_norm[_grid(h)](
@@ -148,7 +158,9 @@ def boundary_backward(
     )  # fmt: skip
 
 
-def input_backward(residual: Tensor, grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor, total: Tensor | None) -> None:
+def input_backward(
+    residual: Tensor, grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor, total: Tensor | None
+) -> None:
     """out ← residual + the gradient through the norm; total += out."""
     into = out if total is None else total
     _input_backward[_grid(out)](
@@ -170,6 +182,19 @@ def gelu_backward(grad: Tensor, pre: Tensor, bias: Tensor, out: Tensor) -> None:
     _gelu_backward[_wide_grid(pre)](
         grad, pre, bias, out, pre.shape[1], pre.shape[2],
         grad.stride(0), pre.stride(0), out.stride(0), BLOCK=WIDE, num_warps=8,
+    )  # fmt: skip
+
+
+def adamw(
+    weights: Tensor, grad: Tensor, mean: Tensor, square: Tensor, average: Tensor | None,
+    rates: Tensor, betas: tuple[float, float], decay: float, epsilon: float, ema: float,
+) -> None:  # fmt: skip
+    """One AdamW step in place, and the weights' average; `rates` [S, 5]: see `optimizer.update`."""
+    s, size = weights.shape
+    _adamw[(-(-size // WIDE), s)](
+        weights, grad, mean, square, weights if average is None else average, rates, size,
+        B1=betas[0], B2=betas[1], DECAY=decay, EPSILON=epsilon, EMA=ema if average is not None else 0.0,
+        BLOCK=WIDE, num_warps=8,
     )  # fmt: skip
 
 
@@ -302,7 +327,9 @@ if triton is not None:
             there = column < WIDTH
             by = tl.load(scale + seed * WIDTH + column, mask=there, other=0.0).to(tl.float32)
             plus = tl.load(shift + seed * WIDTH + column, mask=there, other=0.0).to(tl.float32)
-            h += tl.load(state + seed * state_stride + at, mask=inside, other=0.0).to(tl.float32) * by[None, :]
+            h += (
+                tl.load(state + seed * state_stride + at, mask=inside, other=0.0).to(tl.float32) * by[None, :]
+            )
             h += plus[None, :]
         kept = h.to(start.dtype.element_ty)
         tl.store(start + seed * start_stride + at, kept, mask=inside)
@@ -412,3 +439,33 @@ if triton is not None:
         t = _tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))
         slope = 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * 0.7978845608028654 * (1.0 + 3 * 0.044715 * x * x)
         tl.store(out + seed * out_stride + at, (g * slope).to(out.dtype.element_ty), mask=inside)
+
+    @triton.jit
+    def _adamw(
+        weights, grad, mean, square, average, rates, size,
+        B1: tl.constexpr, B2: tl.constexpr, DECAY: tl.constexpr, EPSILON: tl.constexpr, EMA: tl.constexpr,
+        BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        """See `adamw`."""
+        seed = tl.program_id(1).to(tl.int64)
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        inside = at < size
+        place = seed * size + at
+        lr = tl.load(rates + seed * 5)
+        correct1 = tl.load(rates + seed * 5 + 1)
+        correct2 = tl.load(rates + seed * 5 + 2)
+        clip = tl.load(rates + seed * 5 + 3)
+        alive = tl.load(rates + seed * 5 + 4) > 0
+        g = tl.load(grad + place, mask=inside, other=0.0) * clip
+        g = tl.where(alive, g, 0.0)
+        m = tl.load(mean + place, mask=inside, other=0.0)
+        m += (g - m) * (1.0 - B1)
+        v = tl.load(square + place, mask=inside, other=0.0) * B2 + g * g * (1.0 - B2)
+        w = tl.load(weights + place, mask=inside, other=0.0) * (1.0 - lr * DECAY)
+        w -= (lr / correct1) * m / (tl.sqrt(v / correct2) + EPSILON)
+        tl.store(mean + place, m, mask=inside)
+        tl.store(square + place, v, mask=inside)
+        tl.store(weights + place, w, mask=inside)
+        if EMA > 0.0:
+            a = tl.load(average + place, mask=inside, other=0.0)
+            tl.store(average + place, a + (w - a) * (1.0 - EMA), mask=inside)

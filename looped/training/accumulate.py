@@ -50,7 +50,7 @@ class GradientStore:
 
     def open(self, folded: Prepared, precision: torch.dtype) -> Prepared:
         """The weights as leaves of their own, in the loop's precision."""
-        leaves = [tensor.detach().to(precision).requires_grad_() for tensor in folded.tensors()]
+        leaves = [tensor.detach().to(precision).contiguous().requires_grad_() for tensor in folded.tensors()]
         weights = folded.with_tensors(leaves)
         self._sums = {}
         if self.accumulate:

@@ -21,11 +21,12 @@ from looped import batches, methods, tasks
 from looped.batches import Batch
 from looped.model import positions
 from looped.model.loop import LoopedTransformer, Prepared
-from looped.training import curriculum, optimizer
+from looped.training import curriculum, fused, optimizer
 from looped.training.accumulate import GradientStore
-from looped.training.backprop import backpropagate
+from looped.training.backprop import Outcome, backpropagate
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan, Strata
+from looped.training.fused import FusedLoop
 from looped.training.optimizer import Moments
 
 
@@ -78,6 +79,7 @@ class Engine:
         self.done = 0  # gradient steps taken
         self._hyper: Float[Tensor, "S 3"] = torch.zeros(len(config.seeds), 3, device=self.device)
         self._stage: Stage | None = None
+        self._fused: FusedLoop | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._readings: Readings | None = None
 
@@ -86,7 +88,8 @@ class Engine:
         """Takes one gradient step. The readings live on the device and change with the next step."""
         longest = curriculum.max_length(self.config, self.done)
         if self._stage is None or self._stage.longest != longest:
-            self._stage, self._graph = self.stage(longest), None
+            self._graph = self._fused = None  # gives their memory back before the next stage takes its own
+            self._stage = self.stage(longest)
         share = curriculum.lr_share(self.config, self.done)
         self._hyper.copy_(torch.tensor(optimizer.hyper(self.config, share, self.done)))
         if self.graphs and self._stage.plan is not None:
@@ -157,18 +160,29 @@ class Engine:
             plan = curriculum.plan(batch.steps.amin(0).tolist(), batch.steps.amax(0).tolist())
         self.weights.requires_grad_(True)
         folded = self.model.prepare(self.weights)
-        loop_weights = self.store.open(folded, self.precision)
-        depth = self._depth(batch.steps)
-        outcome = backpropagate(
-            self.model, loop_weights, batch, plan,
-            at=self._places(stage), depth=depth, most=self.config.backprop, checkpointing=self.config.checkpointing,
-        )  # fmt: skip
-        (grad,) = torch.autograd.grad(folded.tensors(), [self.weights], self.store.close(loop_weights))
+        outcome, grads = self._gradients(folded, batch, plan)
+        (grad,) = torch.autograd.grad(folded.tensors(), [self.weights], grads)
         self.weights.requires_grad_(False)
         norm = optimizer.update(self.config, self.weights, grad, self.moments, self._hyper)
         right = outcome.exact.float()
         accuracy_longest = (right * longest).sum(1) / longest.sum(1)
         return Readings(outcome.loss, norm, right.mean(1), accuracy_longest)
+
+    def _gradients(self, folded: Prepared, batch: Batch, plan: Plan) -> tuple[Outcome, list[Tensor]]:
+        """The loss and the gradients of the folded weights, the fused way where it can be taken."""
+        weights = self.store.open(folded, self.precision)
+        size = batch.tokens.shape[-1]
+        at = self._places(size)
+        if fused.suits(self.config, plan, size, self.device):
+            if self._fused is None or self._fused.plan != plan:
+                self._fused = FusedLoop(self.model, len(self.config.seeds), plan, size, weights.embed)
+            return self._fused.backpropagate(weights, batch, at)
+        depth, most = self._depth(batch.steps), self.config.backprop
+        outcome = backpropagate(
+            self.model, weights, batch, plan,
+            at=at, depth=depth, most=most, checkpointing=self.config.checkpointing,
+        )  # fmt: skip
+        return outcome, self.store.close(weights)
 
     def _depth(self, steps: Int[Tensor, "S B"]) -> Int[Tensor, "S B"] | None:
         """How many steps back each row's gradient flows, if it is cut."""
@@ -183,11 +197,10 @@ class Engine:
         ]
         return torch.stack(rows)
 
-    def _places(self, stage: Stage) -> Int[Tensor, "B L"] | None:
+    def _places(self, size: int) -> Int[Tensor, "B L"] | None:
         """Randomised positions, where the model has them; shared by the seeds."""
         if self.config.model.positions != "randomised":
             return None
-        size = stage.row_size + self.method.pause
         return positions.places(self.config.model, self.config.batch, size, self.device, self.generators[0])
 
     # --- CUDA graphs ---------------------------------------------------------------------------------------
@@ -217,8 +230,8 @@ class Engine:
         return [self.weights, moments.mean, moments.square, moments.alive, *average]
 
 
-def matmul_flops(config: TrainConfig, plan: Plan, row_size: int, prepared: Prepared | None = None) -> float:
-    """Floating-point operations of one gradient step of one seed, forward and backward, matrices and attention."""
+def matmul_flops(config: TrainConfig, plan: Plan, row_size: int) -> float:
+    """Floating-point operations of one gradient step of one seed: matrices and attention, both ways."""
     d, model = config.model.width, config.model
     per_token = 2 * d * d * (4 + 2 * model.expansion) + 4 * d * (row_size / 2)
     return 3 * plan.row_steps * row_size * model.layers * per_token

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from looped.model import kernels
 from looped.training.config import TrainConfig
 
 EPSILON = 1e-8
@@ -49,13 +50,20 @@ def update(
     hyper: Float[Tensor, "S 3"],
 ) -> Float[Tensor, "S"]:
     """One step of clipped AdamW in place; returns each seed's gradient norm before the clip."""
-    b1, b2 = config.betas
     norm = torch.linalg.vector_norm(grad, dim=1)
-    moments.alive &= norm.isfinite()
-    lr, correct1, correct2 = (hyper * moments.alive[:, None]).unbind(dim=1)  # a stopped seed learns at rate 0
-    correct1, correct2 = correct1 + ~moments.alive, correct2 + ~moments.alive
-    scale = (config.clip / (norm + 1e-6)).clamp(max=1.0)
-    grad = torch.where(moments.alive[:, None], grad * scale[:, None], 0.0)
+    alive = moments.alive.logical_and_(norm.isfinite())
+    lr, correct1, correct2 = hyper.unbind(dim=1)
+    lr = torch.where(alive, lr, 0.0)  # a stopped seed learns at rate 0
+    clip = (config.clip / (norm + 1e-6)).clamp(max=1.0)
+    if weights.is_cuda and kernels.triton is not None:
+        rates = torch.stack([lr, correct1, correct2, clip, alive.float()], dim=1)
+        kernels.adamw(
+            weights, grad, moments.mean, moments.square, moments.average,
+            rates, config.betas, config.weight_decay, EPSILON, config.ema,
+        )  # fmt: skip
+        return norm
+    b1, b2 = config.betas
+    grad = torch.where(alive[:, None], grad * clip[:, None], 0.0)
     moments.mean.lerp_(grad, 1 - b1)
     moments.square.mul_(b2).addcmul_(grad, grad, value=1 - b2)
     root = moments.square.div(correct2[:, None]).sqrt_().add_(EPSILON)

@@ -1,0 +1,128 @@
+"""What the kernels of `kernels.py` mean, in plain PyTorch: the same functions, for any device.
+
+The fused loop (`training/fused.py`) runs on either; on the CPU the tests run it on these and hold it equal to autograd.
+Tensors are [S, rows, width]; every function writes into the tensors it is given.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from looped.model import attention
+from looped.model.block import EPSILON
+from looped.model.config import ModelConfig
+
+
+def attention_forward(config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None, out: Tensor) -> None:
+    """Attention of rows of `size` positions; `bias` [S, 1, 3D] is added to the queries, keys and values."""
+    out.copy_(_attend(config, size, qkv, bias))
+
+
+def attention_backward(
+    config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None, grad: Tensor, out: Tensor
+) -> None:
+    """The gradient of `qkv` given that of the output."""
+    with torch.enable_grad():
+        leaf = qkv.detach().requires_grad_()
+        mixed = _attend(config, size, leaf, bias)
+    out.copy_(torch.autograd.grad(mixed, leaf, grad)[0])
+
+
+def _attend(config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None) -> Tensor:
+    s, tokens, width = qkv.shape
+    rows = (qkv if bias is None else qkv + bias).reshape(-1, size, width)
+    return attention.attend(config, rows).reshape(s, tokens, width // 3)
+
+
+def inject_norm(
+    state: Tensor | None,
+    x: Tensor | None,
+    scale: Tensor,
+    shift: Tensor,
+    start: Tensor,
+    normal: Tensor,
+    rstd: Tensor,
+) -> None:
+    """start ← state·scale + shift + x (just x without a state); normal, rstd ← its norm."""
+    if state is not None:
+        start.copy_(state * scale.view(len(scale), 1, -1) + shift.view(len(shift), 1, -1))
+        if x is not None:
+            start.add_(x)
+    elif x is not None:
+        start.copy_(x)
+    _norm(start, normal, rstd)
+
+
+def residual_norm(
+    h: Tensor, y: Tensor, bias: Tensor, out: Tensor | None, normal: Tensor, rstd: Tensor
+) -> None:
+    """out ← h + y + bias (not stored if None); normal, rstd ← its norm."""
+    new = h + y + bias
+    if out is not None:
+        out.copy_(new)
+    _norm(new, normal, rstd)
+
+
+def _norm(h: Tensor, normal: Tensor, rstd: Tensor) -> None:
+    wide = h.float()
+    centred = wide - wide.mean(-1, keepdim=True)
+    back = torch.rsqrt(centred.square().mean(-1, keepdim=True) + EPSILON)
+    normal.copy_(centred * back)
+    rstd.copy_(back.squeeze(-1))
+
+
+def norm_backward(residual: Tensor, grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
+    """out ← residual + the gradient through the norm."""
+    out.copy_(residual + _through_norm(grad, normal, rstd))
+
+
+def input_backward(
+    residual: Tensor, grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor, total: Tensor | None
+) -> None:
+    """out ← residual + the gradient through the norm; total += out."""
+    norm_backward(residual, grad, normal, rstd, out)
+    if total is not None:
+        total.add_(out)
+
+
+def boundary_backward(
+    du: Tensor | None,
+    final: Tensor,
+    steps: Tensor,
+    step: int,
+    size: int,
+    scale: Tensor,
+    normal: Tensor,
+    rstd: Tensor,
+    scale_sum: Tensor,
+    out: Tensor,
+) -> None:
+    """Between two loop steps: out ← gradient before the final norm of `step`, from the next step and the loss.
+
+    `du` is the gradient of the next step's start, for the rows that go on; `final` that of the states the loss reads.
+    """
+    rows = out.shape[1]
+    ends = (steps == step).repeat_interleave(size, dim=1)[:, :rows, None]
+    grad = torch.where(ends, final[:, :rows], 0.0).float()
+    if du is not None:
+        on = du.shape[1]
+        scale_sum[:, :on] += du * normal[:, :on]
+        grad[:, :on] += du * scale.view(len(scale), 1, -1)
+    out.copy_(_through_norm(grad, normal, rstd))
+
+
+def _through_norm(grad: Tensor, normal: Tensor, rstd: Tensor) -> Tensor:
+    g, n = grad.float(), normal.float()
+    return (g - g.mean(-1, keepdim=True) - n * (g * n).mean(-1, keepdim=True)) * rstd[..., None]
+
+
+def gelu_forward(pre: Tensor, bias: Tensor, out: Tensor) -> None:
+    """out ← gelu(pre + bias)."""
+    out.copy_(F.gelu(pre + bias, approximate="tanh"))
+
+
+def gelu_backward(grad: Tensor, pre: Tensor, bias: Tensor, out: Tensor) -> None:
+    """out ← grad · gelu'(pre + bias)."""
+    out.copy_(torch.ops.aten.gelu_backward(grad, pre + bias, approximate="tanh"))

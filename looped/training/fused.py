@@ -1,0 +1,227 @@
+"""The loop forward and backward by hand, for speed: sixteen launches a layer and step, nothing else.
+
+The same mathematics as `backprop.py`, which is the definition; a test holds the two equal. What is different:
+
+- what a backward needs is written, by the kernel that makes it, straight into one long buffer per quantity, step after
+  step. The gradient of a shared matrix is then one large product over all steps, and that of a bias one sum;
+- biases, norms and residual sums ride along in the kernel before or after them;
+- the state between steps is the final norm's output before scale and shift, which join the injection: u ← n·γ + β + x.
+
+Shapes: S seeds, B rows, L positions, D width; R = Σ over steps of active rows × L, the length of a buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from looped.batches import Batch
+from looped.model import kernels, plain
+from looped.model.block import Layer
+from looped.model.loop import LoopedTransformer, Prepared
+from looped.training import losses
+from looped.training.backprop import Outcome
+from looped.training.config import TrainConfig
+from looped.training.curriculum import Plan
+
+
+@dataclass(frozen=True)
+class LayerTape:
+    """What one layer's backward needs, all steps one after the other: inputs and output gradients of its matrices."""
+
+    start: Tensor  # [S, R, D] the norm before attention: input of qkv
+    start_rstd: Tensor  # [S, R]
+    qkv: Tensor  # [S, R, 3D] before its bias
+    mixed: Tensor  # [S, R, D] attention's output: input of out
+    middle: Tensor  # [S, R, D] the norm before the feed-forward part: input of up
+    middle_rstd: Tensor
+    pre: Tensor  # [S, R, 4D] before bias and GELU
+    inner: Tensor  # [S, R, 4D] input of down
+    d_qkv: Tensor  # gradients of the four products' outputs
+    d_out: Tensor
+    d_pre: Tensor
+    d_down: Tensor
+
+
+def suits(config: TrainConfig, plan: Plan | None, size: int, device: torch.device) -> bool:
+    """Whether a stage can run this way: on CUDA, all gradients, rows that fit the attention kernel."""
+    plain_rows = config.model.positions not in ("rotary", "alibi") and size <= kernels.LONGEST
+    whole = plan is not None and not config.checkpointing and not config.backprop
+    return device.type == "cuda" and kernels.triton is not None and plain_rows and whole
+
+
+class FusedLoop:
+    """One stage's buffers, and the pass that uses them."""
+
+    def __init__(self, model: LoopedTransformer, seeds: int, plan: Plan, size: int, like: Tensor) -> None:
+        self.model, self.plan, self.size = model, plan, size
+        self.ops: Any = kernels if like.is_cuda else plain
+        counts = [active * size for active in plan.active]
+        self.ends = list(accumulate(counts))
+        self.starts = [end - count for end, count in zip(self.ends, counts, strict=True)]
+        d, inner = model.config.width, model.config.width * model.config.expansion
+
+        def buffer(width: int, rows: int = self.ends[-1]) -> Tensor:
+            return like.new_empty(seeds, rows, width)
+
+        def column() -> Tensor:
+            return torch.empty(seeds, self.ends[-1], device=like.device, dtype=torch.float32)
+
+        self.tapes = [
+            LayerTape(
+                buffer(d), column(), buffer(3 * d), buffer(d), buffer(d), column(), buffer(inner), buffer(inner),
+                buffer(3 * d), buffer(d), buffer(inner), buffer(d),
+            )
+            for _ in range(model.config.layers)
+        ]  # fmt: skip
+        self.normal, self.normal_rstd = buffer(d), column()  # the final norm of every step
+        self.at = torch.tensor([start // size for start in self.starts], device=like.device)
+
+    # --- the pass ------------------------------------------------------------------------------------------
+    def backpropagate(
+        self, weights: Prepared, batch: Batch, at: Int[Tensor, "B L"] | None = None
+    ) -> tuple[Outcome, list[Tensor]]:
+        """The loss of every row at its own T, and the fp32 gradients of `weights.tensors()`."""
+        x = self.model.embed(weights, batch.tokens, at)
+        s, b, size, d = x.shape
+        with torch.no_grad():
+            self._forward(weights, x.detach().view(s, b * size, d))
+        final = self._final(batch.steps).requires_grad_()
+        logits = self.model.readout(weights, torch.addcmul(weights.shift, final, weights.scale))
+        loss = losses.answer_loss(logits, batch.targets, batch.loss_mask)
+        loss.sum().backward()
+        assert final.grad is not None
+        with torch.no_grad():
+            into, scale_grad, shift_grad = self._backward(
+                weights, final.grad.view(s, b * size, d), batch.steps
+            )
+        x.backward(into.view_as(x).to(x.dtype))
+        outcome = Outcome(loss.detach(), losses.exact(logits.detach(), batch.targets, batch.loss_mask))
+        return outcome, self._gradients(weights, scale_grad, shift_grad)
+
+    def _final(self, steps: Int[Tensor, "S B"]) -> Float[Tensor, "S B L D"]:
+        """Every row's state at its own T."""
+        s, b = steps.shape
+        states = self.normal.view(s, -1, self.size, self.normal.shape[-1])
+        rows = self.at[steps - 1] + torch.arange(b, device=steps.device)
+        return states[torch.arange(s, device=steps.device)[:, None], rows]
+
+    # --- forward -------------------------------------------------------------------------------------------
+    def _forward(self, weights: Prepared, x: Float[Tensor, "S N D"]) -> None:
+        state: Tensor | None = None
+        for start, end in zip(self.starts, self.ends, strict=True):
+            rows = slice(start, end)
+            given = x[:, : end - start] if state is None or self.model.config.injection else None
+            h = x.new_empty(x.shape[0], end - start, x.shape[2])
+            first = self.tapes[0]
+            self.ops.inject_norm(
+                None if state is None else state[:, : end - start], given, weights.scale, weights.shift,
+                h, first.start[:, rows], first.start_rstd[:, rows],
+            )  # fmt: skip
+            for i, layer in enumerate(weights.layers):
+                h = self._layer_forward(i, layer, h, rows)
+            state = self.normal[:, rows]
+
+    def _layer_forward(self, i: int, layer: Layer, h: Tensor, rows: slice) -> Tensor:
+        tape, ops = self.tapes[i], self.ops
+        torch.bmm(tape.start[:, rows], layer.qkv, out=tape.qkv[:, rows])
+        ops.attention_forward(
+            self.model.config, self.size, tape.qkv[:, rows], layer.qkv_bias, tape.mixed[:, rows]
+        )
+        y = torch.bmm(tape.mixed[:, rows], layer.out)
+        ops.residual_norm(h, y, layer.out_bias, h, tape.middle[:, rows], tape.middle_rstd[:, rows])
+        torch.bmm(tape.middle[:, rows], layer.up, out=tape.pre[:, rows])
+        ops.gelu_forward(tape.pre[:, rows], layer.up_bias, tape.inner[:, rows])
+        y = torch.bmm(tape.inner[:, rows], layer.down)
+        last = i + 1 == len(self.tapes)
+        normal = self.normal if last else self.tapes[i + 1].start
+        rstd = self.normal_rstd if last else self.tapes[i + 1].start_rstd
+        ops.residual_norm(h, y, layer.down_bias, None if last else h, normal[:, rows], rstd[:, rows])
+        return h
+
+    # --- backward ------------------------------------------------------------------------------------------
+    def _backward(
+        self, weights: Prepared, final: Float[Tensor, "S N D"], steps: Int[Tensor, "S B"]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of the embedded input and of the final norm's scale and shift between steps."""
+        into = torch.zeros_like(final, dtype=torch.float32)
+        scale_sum = torch.zeros_like(into)
+        shift_sum = into if self.model.config.injection else torch.zeros_like(into)
+        shift_grad = into.new_zeros(into.shape[0], 1, into.shape[2])
+        du: Tensor | None = None
+        for t in range(len(self.starts), 0, -1):
+            rows = slice(self.starts[t - 1], self.ends[t - 1])
+            count = rows.stop - rows.start
+            self.ops.boundary_backward(
+                du, final, steps, t, self.size, weights.scale, self.normal[:, rows], self.normal_rstd[:, rows],
+                scale_sum, self.tapes[-1].d_down[:, rows],
+            )  # fmt: skip
+            for i in range(len(self.tapes) - 1, 0, -1):
+                grad = self._layer_backward(i, weights.layers[i], rows)
+                tape = self.tapes[i]
+                out = self.tapes[i - 1].d_down[:, rows]
+                self.ops.norm_backward(
+                    tape.d_out[:, rows], grad, tape.start[:, rows], tape.start_rstd[:, rows], out
+                )
+            grad, tape = self._layer_backward(0, weights.layers[0], rows), self.tapes[0]
+            if t == 1:
+                shift_grad = shift_sum.sum(1, keepdim=True)  # every step but the first starts from the shift
+            du = torch.empty_like(grad)
+            total = into if t == 1 else shift_sum
+            self.ops.input_backward(
+                tape.d_out[:, rows], grad, tape.start[:, rows], tape.start_rstd[:, rows], du, total[:, :count]
+            )
+        return into, scale_sum.sum(1, keepdim=True), shift_grad
+
+    def _layer_backward(self, i: int, layer: Layer, rows: slice) -> Tensor:
+        """From the gradient of the layer's output (in `d_down`) to that of its first norm's output."""
+        tape, ops = self.tapes[i], self.ops
+        grad = torch.bmm(tape.d_down[:, rows], layer.down.transpose(1, 2))
+        ops.gelu_backward(grad, tape.pre[:, rows], layer.up_bias, tape.d_pre[:, rows])
+        grad = torch.bmm(tape.d_pre[:, rows], layer.up.transpose(1, 2))
+        ops.norm_backward(
+            tape.d_down[:, rows], grad, tape.middle[:, rows], tape.middle_rstd[:, rows], tape.d_out[:, rows]
+        )
+        grad = torch.bmm(tape.d_out[:, rows], layer.out.transpose(1, 2))
+        ops.attention_backward(
+            self.model.config, self.size, tape.qkv[:, rows], layer.qkv_bias, grad, tape.d_qkv[:, rows]
+        )
+        return torch.bmm(tape.d_qkv[:, rows], layer.qkv.transpose(1, 2))
+
+    def _gradients(self, weights: Prepared, scale_grad: Tensor, shift_grad: Tensor) -> list[Tensor]:
+        """fp32 gradients in the order of `Prepared.tensors`: one product per matrix over all steps."""
+        layers: list[Tensor] = []
+        for tape in self.tapes:
+            for given, grad in (
+                (tape.start, tape.d_qkv),
+                (tape.mixed, tape.d_out),
+                (tape.middle, tape.d_pre),
+                (tape.inner, tape.d_down),
+            ):
+                layers += [_product(given, grad), grad.sum(1, keepdim=True, dtype=torch.float32)]
+        single = [
+            _grad(w)
+            for w in (weights.embed, weights.scale, weights.shift, weights.readout, weights.readout_bias)
+        ]
+        single[1] += scale_grad.view_as(single[1])
+        single[2] += shift_grad.view_as(single[2])
+        return single + layers + ([] if weights.table is None else [_grad(weights.table)])
+
+
+def _grad(weight: Tensor) -> Tensor:
+    assert weight.grad is not None
+    return weight.grad.float()
+
+
+def _product(given: Float[Tensor, "S R I"], grad: Float[Tensor, "S R O"]) -> Float[Tensor, "S I O"]:
+    """Σ over rows of input ⊗ gradient, summed in fp32."""
+    if given.dtype == torch.float32:
+        return torch.bmm(given.transpose(1, 2), grad)
+    if given.is_cuda:
+        return torch.bmm(given.transpose(1, 2), grad, out_dtype=torch.float32)
+    return torch.bmm(given.transpose(1, 2).float(), grad.float())
