@@ -20,7 +20,7 @@ def wilson(accuracy: float, samples: int, z: float = Z95) -> tuple[float, float]
     shrink = 1 + z * z / samples
     middle = (accuracy + z * z / (2 * samples)) / shrink
     half = z / shrink * math.sqrt(accuracy * (1 - accuracy) / samples + z * z / (4 * samples * samples))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return 0.0 if accuracy == 0 else middle - half, 1.0 if accuracy == 1 else middle + half
 
 
 @dataclass(frozen=True)
