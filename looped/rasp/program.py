@@ -46,6 +46,10 @@ class Loop:
         """The body as a tuple, whether it was one step or several parts."""
         return self.body if isinstance(self.body, tuple) else (self.body,)
 
+    def count(self, sizes: Sequence[int]) -> int:
+        """How many steps it does for a question of these sizes, loops inside counted out."""
+        return _times(self, sizes) * sum(p.count(sizes) if isinstance(p, Loop) else 1 for p in self.parts)
+
     def all_loops(self) -> Iterator[Loop]:
         """This loop and every loop inside."""
         yield self
@@ -118,11 +122,11 @@ class Program:
 
     def steps(self, sizes: Sequence[int]) -> tuple[int, ...]:
         """How often each loop repeats for a question of these sizes."""
-        return tuple(int(loop.times(*sizes)) for loop in self.loops)
+        return tuple(_times(loop, sizes) for loop in self.loops)
 
     def total(self, sizes: Sequence[int]) -> int:
         """How many steps are done altogether."""
-        return sum(1 for loop in self.loops for _ in _schedule(loop, tuple(sizes), 0))
+        return sum(loop.count(sizes) for loop in self.loops)
 
     # --- rows --------------------------------------------------------------------------------------------
     def row(self, question: Sequence[str], size: int | None = None) -> Array:
@@ -161,7 +165,7 @@ def run(program: Program, rows: Array | Sequence[Sequence[int]], extra: int = 0)
 
 
 def evaluate(function: Callable[..., Seq], *rows: object) -> Array:
-    """The output of a straight-line program, one without a loop: a function of sequences, checked and called."""
+    """The output of a straight-line program, a function of sequences: checked, then called."""
     require_legal(function)
     output = function(*[seq(row) for row in rows])
     if not isinstance(output, Seq):
@@ -203,15 +207,19 @@ def read_out(program: Program, state: State, rows: Array) -> Seq:
 
 
 def _schedule(loop: Loop, sizes: tuple[int, ...], extra: int) -> Iterator[Callable[..., State]]:
-    times = loop.times(*sizes)
-    if isinstance(times, bool) or not isinstance(times, int) or times < 0:
-        raise InputError(f"a loop's times must be a number of steps, not {times!r}")
-    for _ in range(times + extra):
+    for _ in range(_times(loop, sizes) + extra):
         for part in loop.parts:
             if isinstance(part, Loop):
                 yield from _schedule(part, sizes, extra)
             else:
                 yield part
+
+
+def _times(loop: Loop, sizes: Sequence[int]) -> int:
+    times = loop.times(*sizes)
+    if isinstance(times, bool) or not isinstance(times, int) or times < 0:
+        raise InputError(f"a loop's times must be a number of steps, not {times!r}")
+    return times
 
 
 def _call(program: Program, function: Function, state: State, row: Seq) -> object:

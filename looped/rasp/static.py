@@ -446,6 +446,8 @@ def _live_scope(function: FunctionType) -> Scope:
         if isinstance(value, FunctionType):
             if OPERATIONS.get(value.__name__) is value:
                 return Binding(Means.OPERATION, value.__name__)
+            if _is_interpreter(value):
+                return Binding(Means.UNKNOWN)
             return Binding(Means.FUNCTION, name, _source(value))
         if isinstance(value, ModuleType) and value.__name__ == "looped.rasp":
             return Binding(Means.RASP_MODULE)
@@ -454,6 +456,12 @@ def _live_scope(function: FunctionType) -> Scope:
         return Binding(Means.UNKNOWN)
 
     return look_up
+
+
+def _is_interpreter(function: FunctionType) -> bool:
+    """Whether a function is a part of looped.rasp that is no operation and no program's."""
+    module = function.__module__ or ""
+    return module.startswith("looped.rasp") and not module.startswith("looped.rasp.programs")
 
 
 def _home(value: object) -> str:
