@@ -55,11 +55,14 @@ class TrainConfig:
             raise InputError(
                 f"give one learning rate or one for each of the {len(self.seeds)} seeds, not {len(self.lr)}"
             )
-        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
-            raise InputError(f"seeds must be distinct whole numbers from 0 on, not {self.seeds}")
+        seeds = set(self.seeds)
+        if not seeds or len(seeds) != len(self.seeds) or min(seeds) < 0 or max(seeds) >= 2**63:
+            raise InputError(f"seeds must be distinct whole numbers from 0 to 2^63 - 1, not {self.seeds}")
         for name in ("max_length", "steps", "interval", "start_length", "batch"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise InputError(f"AdamW's betas must be in [0, 1), not {self.betas}")
         if not 0 <= self.ema < 1:
             raise InputError(f"the weight average's decay must be in [0, 1), not {self.ema}")
         if (
@@ -72,8 +75,11 @@ class TrainConfig:
             raise InputError(
                 "lr and clip must be positive; weight_decay, warmup and backprop must not be negative"
             )
-        tasks.get(self.task).check_length(self.max_length)
+        task = tasks.get(self.task)
+        task.check_length(self.max_length)
         methods.get(self.method)
+        if self.model.vocab != len(task.vocab):
+            raise InputError(f"a model of {task.name} has {len(task.vocab)} tokens, not {self.model.vocab}")
 
     @property
     def curriculum_end(self) -> int:

@@ -67,15 +67,15 @@ def train(
     device: torch.device | str = "cpu",
     *,
     listeners: Sequence[Listener] = (),
-    cadence: Cadence = Cadence(),  # noqa: B008
+    cadence: Cadence | None = None,
     stop: Callable[[], bool] = lambda: False,
     time_limit_s: float | None = None,
 ) -> Summary:
     """Trains to the end, or until `stop` says so or the time is up; the same call then goes on."""
-    if time_limit_s is not None and time_limit_s <= 0:
+    if time_limit_s is not None and not time_limit_s > 0:
         raise InputError(f"the time limit must be above 0 seconds, not {time_limit_s:g}")
     with Run(folder, config) as run:
-        training = _Training(config, run, torch.device(device), listeners, cadence)
+        training = _Training(config, run, torch.device(device), listeners, cadence or Cadence())
         try:
             return training.go(stop, time_limit_s)
         finally:

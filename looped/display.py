@@ -1,0 +1,153 @@
+"""Listeners that need more than a bare machine has: a live table on a terminal, an experiment tracker.
+
+    copy · fop-loop-adaptive · quick   ━━━━━━━━━━━╸━━━━━━━  612/1000  length 10  16.1 steps/s  0:24 left
+     seed    loss   exact   exact at 10
+        0  0.0213   0.953         0.812
+        1  0.0197   0.969         0.844
+    at step 600, exact by length   10: .853   15: .402   20: .091
+
+Everything goes to stderr: a command's facts own stdout. Knows nothing of how training is done.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from looped.errors import InputError
+from looped.evaluation.measure import Row
+from looped.serial import to_json
+from looped.training.config import TrainConfig
+from looped.training.progress import Lines, Listener, Report, clock
+
+
+def listener() -> Listener:
+    """The live table where stderr is a terminal, plain lines where it is not."""
+    return LiveTable(Console(stderr=True)) if sys.stderr.isatty() else Lines()
+
+
+class LiveTable(Listener):
+    """One row a seed, redrawn in place; what is rare scrolls by above it."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._live: Live | None = None
+        self._config: TrainConfig | None = None
+        self._report: Report | None = None
+        self._evaluated = ""
+
+    def begin(self, config: TrainConfig, folder: Path, step: int) -> None:
+        """Draws the empty table."""
+        self._config = config
+        self.note(f"training in {folder}" + (f", going on after step {step}" if step else ""))
+        self._live = Live(console=self.console, refresh_per_second=4, get_renderable=self._draw)
+        self._live.start()
+
+    def report(self, report: Report) -> None:
+        """Shows it at the next refresh."""
+        self._report = report
+
+    def evaluation(self, step: int, rows: Sequence[Row]) -> None:
+        """Shows the means over seeds below the table."""
+        by_length: dict[int, list[float]] = {}
+        for row in rows:
+            by_length.setdefault(row.length, []).append(row.accuracy)
+        shown = "   ".join(f"{length}: {sum(got) / len(got):.3f}" for length, got in by_length.items())
+        self._evaluated = f"at step {step}, exact by length   {shown}"
+
+    def note(self, sentence: str) -> None:
+        """A line above the table."""
+        self.console.print(Text(sentence))
+
+    def end(self) -> None:
+        """Leaves the last table on the screen."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _draw(self) -> Group:
+        config, report = self._config, self._report
+        assert config is not None
+        head = Table.grid(padding=(0, 2))
+        name = f"{config.task} · {config.method} · {config.recipe}"
+        if report is None:
+            head.add_row(name, "first steps …")
+            return Group(head)
+        head.add_row(
+            name,
+            ProgressBar(total=config.steps, completed=report.step, width=30),
+            f"{report.step}/{config.steps}",
+            f"length {report.length}",
+            f"{report.steps_per_second:.1f} steps/s",
+            f"{clock(report.seconds_left)} left",
+        )
+        table = Table(box=None, padding=(0, 2))
+        for column in ("seed", "loss", "exact", f"exact at {report.length}", "gradient", ""):
+            table.add_column(column, justify="right")
+        for seed in report.seeds:
+            table.add_row(
+                str(seed.seed), _number(seed.loss, 4), _number(seed.accuracy, 3),
+                _number(seed.accuracy_longest, 3), _number(seed.norm, 3), "" if seed.training else "stopped",
+            )  # fmt: skip
+        return Group(head, table, Text(self._evaluated))
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+class Tracker(Protocol):
+    """Anything with the `log` of wandb."""
+
+    def log(self, metrics: dict[str, float]) -> object:
+        """Takes the numbers of one moment."""
+
+
+class Tracked(Listener):
+    """Passes the numbers on to a tracker, named `loss/seed-0` and so on."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker = tracker
+
+    def report(self, report: Report) -> None:
+        """Loss, accuracies and gradient norm of every seed that still trains."""
+        numbers: dict[str, float] = {"step": report.step, "length": report.length}
+        for seed in report.seeds:
+            for name in ("loss", "accuracy", "accuracy_longest", "norm", "lr"):
+                value = getattr(seed, name)
+                if seed.training and value is not None:
+                    numbers[f"{name}/seed-{seed.seed}"] = value
+        self.tracker.log(numbers)
+
+    def evaluation(self, step: int, rows: Sequence[Row]) -> None:
+        """Accuracy by length."""
+        exact = {f"exact-{row.length}/seed-{row.seed}": row.accuracy for row in rows}
+        self.tracker.log({"step": step, **exact})
+
+
+class Trackio(Tracked):
+    """The tracker trackio, which keeps its records on this machine."""
+
+    def __init__(self) -> None:
+        try:
+            self._trackio = import_module("trackio")
+        except ImportError:
+            raise InputError("tracking needs the package trackio: pip install 'looped[track]'") from None
+        super().__init__(self._trackio)
+
+    def begin(self, config: TrainConfig, folder: Path, step: int) -> None:
+        """Opens a record under the folder's name."""
+        self._trackio.init(project="looped", name=folder.name, config=to_json(config), resume="allow")
+
+    def end(self) -> None:
+        """Closes the record."""
+        self._trackio.finish()

@@ -1,0 +1,59 @@
+"""`python -m looped.training TASK …`: `looped train` for a machine that has torch and little else.
+
+    python -m looped.training copy --recipe fast --set steps=2000 model.width=128 --time-limit 500
+
+The same command again goes on. Prints lines to stderr and the summary as one JSON object to stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from looped import devices
+from looped.errors import InputError
+from looped.serial import override
+from looped.training import config as recipes
+from looped.training.interrupt import Interrupt
+from looped.training.progress import Lines
+from looped.training.trainer import train
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Trains as the words say; the exit status is that of `looped train`."""
+    args = _parser().parse_args(words)
+    try:
+        config = recipes.make(args.task, args.method, args.recipe, (0,))
+        config = override(config, [f"seeds={args.seeds}", *args.set])
+        folder = args.out or Path("runs") / f"{config.task}-{config.method}-{config.recipe}"
+        with Interrupt() as asked:
+            summary = train(
+                config, folder, devices.pick(args.device),
+                listeners=[Lines()], stop=asked, time_limit_s=args.time_limit,
+            )  # fmt: skip
+    except InputError as error:
+        print(f"looped: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    print(json.dumps(asdict(summary)))
+    return asked.status or int(summary.ending == "every seed stopped")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m looped.training", description="Train a model.")
+    parser.add_argument("task")
+    parser.add_argument("--method", default="fop-loop-adaptive")
+    parser.add_argument("--recipe", default="fast", help=", ".join(recipes.RECIPES))
+    parser.add_argument("--seeds", default="0,1,2,3,4")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    parser.add_argument("--out", type=Path, help="the run's folder; runs/TASK-METHOD-RECIPE unless given")
+    parser.add_argument("--set", nargs="*", default=[], action="extend", metavar="KEY=VALUE")
+    parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="stop cleanly, to go on later")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
