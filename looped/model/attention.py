@@ -32,6 +32,7 @@ def attend_after(
     q, k, v = qkv.view(n, size, 3, config.heads, config.head_size).permute(2, 0, 3, 1, 4)
     past = 0 if cache is None else cache[0].shape[2]
     q, k = positions.turn(config, q, past), positions.turn(config, k, past)
+    q = sharpened(config, q, past)
     if cache is not None:
         k, v = torch.cat([cache[0], k], dim=2), torch.cat([cache[1], v], dim=2)
     offsets = positions.bias(config, size, past + size, qkv.device)
@@ -47,13 +48,25 @@ def weights(config: ModelConfig, qkv: Float[Tensor, "N L 3D"]) -> Float[Tensor, 
     """The attention weights themselves, for people to look at."""
     n, size, _ = qkv.shape
     q, k, _ = qkv.view(n, size, 3, config.heads, config.head_size).permute(2, 0, 3, 1, 4)
-    q, k = positions.turn(config, q), positions.turn(config, k)
+    q, k = sharpened(config, positions.turn(config, q)), positions.turn(config, k)
     scores = (q @ k.transpose(-1, -2)).float() / config.head_size**0.5
     offsets = positions.bias(config, size, size, qkv.device)
     if offsets is not None:
         scores = scores + offsets
     seen = torch.stack([visible(size, size, band, qkv.device) for band in config.head_bands])
     return scores.masked_fill(~seen, float("-inf")).softmax(dim=-1)
+
+
+def sharpened(config: ModelConfig, q: Float[Tensor, "N H L d"], first: int = 0) -> Float[Tensor, "N H L d"]:
+    """Queries of global heads times log2(i + 2) / 4 at position i, where the model asks for it.
+
+    A softmax over more keys spreads thinner; scores that grow with the logarithm of their number hold it together.
+    """
+    if not config.sharpen:
+        return q
+    at = torch.arange(first, first + q.shape[2], device=q.device, dtype=torch.float32)
+    banded = torch.tensor(config.head_bands, device=q.device)[:, None, None] > 0
+    return q * torch.where(banded, 1.0, torch.log2(at + 2)[:, None] / 4).to(q.dtype)
 
 
 def visible(queries: int, keys: int, band: int, device: torch.device) -> Bool[Tensor, "Lq Lk"]:

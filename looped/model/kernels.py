@@ -101,6 +101,7 @@ def _attention_tile(config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | 
         "BLOCK": block,
         "BLOCK_HEAD": max(16, triton.next_power_of_2(config.head_size)),
         "BIAS": bias is not None,
+        "SHARPEN": config.sharpen,
         "PRECISION": "ieee" if qkv.dtype == torch.float32 else "tf32",
         "num_warps": {16: 1, 32: 1, 64: 4, 128: 8}[block],
     }
@@ -214,12 +215,20 @@ def _norm_tile(rows: Tensor) -> dict[str, object]:
 if triton is not None:
 
     @triton.jit
-    def _share(q, k, band, size, HEAD: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr):
+    def _scale(at, band, HEAD: tl.constexpr, SHARPEN: tl.constexpr):
+        """What each query's scores are multiplied by."""
+        scale = tl.full(at.shape, 1.0, tl.float32) / tl.sqrt(HEAD * 1.0)
+        if SHARPEN:
+            scale = tl.where(band == 0, scale * tl.log2(at + 2.0) / 4.0, scale)
+        return scale
+
+    @triton.jit
+    def _share(q, k, band, scale, size, BLOCK: tl.constexpr, PRECISION: tl.constexpr):
         """Softmax over the keys each query sees."""
         at = tl.arange(0, BLOCK)
         distance = at[:, None] - at[None, :]
         seen = (distance >= 0) & ((band == 0) | (distance < band)) & (at[None, :] < size)
-        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (1.0 / tl.sqrt(HEAD * 1.0))
+        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale[:, None]
         scores = tl.where(seen, scores, -1.0e30)
         share = tl.exp(scores - tl.max(scores, axis=1)[:, None])
         share = tl.where(seen, share, 0.0)
@@ -229,7 +238,7 @@ if triton is not None:
     def _attention_forward(
         qkv, bias, out, bands, size, rows, heads, qkv_stride, out_stride,
         HEAD: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEAD: tl.constexpr, BIAS: tl.constexpr,
-        PRECISION: tl.constexpr,
+        SHARPEN: tl.constexpr, PRECISION: tl.constexpr,
     ):  # fmt: skip
         """One head of one row: scores, softmax, output."""
         pid = tl.program_id(0)
@@ -247,7 +256,9 @@ if triton is not None:
             q += tl.load(at_bias, mask=d < HEAD, other=0.0)[None, :]
             k += tl.load(at_bias + width, mask=d < HEAD, other=0.0)[None, :]
             v += tl.load(at_bias + 2 * width, mask=d < HEAD, other=0.0)[None, :]
-        share = _share(q, k, tl.load(bands + head), size, HEAD, BLOCK, PRECISION)
+        band = tl.load(bands + head)
+        scale = _scale(at, band, HEAD, SHARPEN)
+        share = _share(q, k, band, scale, size, BLOCK, PRECISION)
         mixed = tl.dot(share.to(v.dtype), v, input_precision=PRECISION)
         place = out + seed * out_stride + (row * size + at[:, None]) * width + head * HEAD + d[None, :]
         tl.store(place, mixed.to(v.dtype), mask=inside)
@@ -256,7 +267,7 @@ if triton is not None:
     def _attention_backward(
         qkv, bias, grad, out, bands, size, rows, heads, qkv_stride, grad_stride, out_stride,
         HEAD: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEAD: tl.constexpr, BIAS: tl.constexpr,
-        PRECISION: tl.constexpr,
+        SHARPEN: tl.constexpr, PRECISION: tl.constexpr,
     ):  # fmt: skip
         """One head of one row: the gradients of its queries, keys and values."""
         pid = tl.program_id(0)
@@ -277,10 +288,12 @@ if triton is not None:
             v += tl.load(at_bias + 2 * width, mask=d < HEAD, other=0.0)[None, :]
         at_grad = grad + seed * grad_stride + (row * size + at[:, None]) * width + head * HEAD + d[None, :]
         g = tl.load(at_grad, mask=inside, other=0.0)
-        share = _share(q, k, tl.load(bands + head), size, HEAD, BLOCK, PRECISION)
+        band = tl.load(bands + head)
+        scale = _scale(at, band, HEAD, SHARPEN)
+        share = _share(q, k, band, scale, size, BLOCK, PRECISION)
         dv = tl.dot(tl.trans(share.to(v.dtype)), g, input_precision=PRECISION)
         ds = tl.dot(g, tl.trans(v), input_precision=PRECISION)
-        ds = share * (ds - tl.sum(ds * share, axis=1)[:, None]) * (1.0 / tl.sqrt(HEAD * 1.0))
+        ds = share * (ds - tl.sum(ds * share, axis=1)[:, None]) * scale[:, None]
         ds = ds.to(v.dtype)
         dq = tl.dot(ds, k, input_precision=PRECISION)
         dk = tl.dot(tl.trans(ds), q, input_precision=PRECISION)
