@@ -481,4 +481,4 @@ if triton is not None:
         tl.store(weights + place, w, mask=inside)
         if EMA > 0.0:
             a = tl.load(average + place, mask=inside, other=0.0)
-            tl.store(average + place, a + (w - a) * (1.0 - EMA), mask=inside)
+            tl.store(average + place, tl.where(alive, a + (w - a) * (1.0 - EMA), a), mask=inside)

@@ -70,5 +70,5 @@ def update(
     weights.mul_((1 - lr * config.weight_decay)[:, None])
     weights.sub_(moments.mean.mul((lr / correct1)[:, None]).div_(root))
     if moments.average is not None:
-        moments.average.lerp_(weights, 1 - config.ema)
+        moments.average.lerp_(weights, alive[:, None] * (1 - config.ema))  # a stopped seed's stays
     return norm
