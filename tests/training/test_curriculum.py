@@ -1,0 +1,105 @@
+"""Lengths and learning rates by gradient step; who is in the loop when; stratified lengths are fair."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from looped import methods, tasks
+from looped.training import curriculum
+
+
+def test_the_maximum_length_grows_by_one_each_interval(tiny) -> None:
+    config = tiny(interval=10, max_length=4, steps=100)
+    grown = [curriculum.max_length(config, step) for step in (0, 9, 10, 19, 20, 30, 39, 40, 99)]
+    assert grown == [1, 1, 2, 2, 3, 4, 4, 4, 4]
+    later = tiny(interval=10, max_length=4, steps=100, start_length=3)
+    assert [curriculum.max_length(later, step) for step in (0, 10, 50)] == [3, 4, 4]
+
+
+def test_the_rate_warms_up_holds_and_falls_in_a_cosine(tiny) -> None:
+    config = tiny(interval=10, max_length=4, steps=100, warmup=4)
+    share = [curriculum.lr_share(config, step) for step in range(100)]
+    assert share[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert set(share[4:40]) == {1.0}
+    assert share[40:] == [0.5 * (1 + math.cos(math.pi * i / 60)) for i in range(60)]
+    assert share[70] == pytest.approx(0.5)
+
+
+def test_a_curriculum_that_never_ends_keeps_its_rate(tiny) -> None:
+    config = tiny(interval=50, max_length=4, steps=100)
+    assert [curriculum.lr_share(config, step) for step in (0, 99)] == [1.0, 1.0]
+
+
+def test_a_plan_by_hand() -> None:
+    # rows need 3, 2 to 3, 1 steps: the last leaves at 1, the middle one may at 2 and must at 3
+    plan = curriculum.plan([3, 2, 1], [3, 3, 1])
+    assert plan == curriculum.Plan(active=(3, 2, 2), leaving=(2, 1, 0))
+    assert plan.row_steps == 7
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), min_size=1, max_size=12))
+def test_a_plan_computes_every_row_until_it_may_be_done(rows: list[tuple[int, int]]) -> None:
+    bounds = sorted(((low + more, low) for low, more in rows), reverse=True)
+    upper, lower = [u for u, _ in bounds], [low for _, low in bounds]
+    plan = curriculum.plan(lower, upper)
+    for i, (low, high) in enumerate(zip(lower, upper, strict=True)):
+        for t in range(1, high + 1):
+            assert i < plan.active[t - 1], "computed as long as it may need"
+            assert low > t or i >= plan.leaving[t - 1], "looked at wherever it may be done"
+    assert plan.row_steps == sum(upper), "and not a step longer"
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from(sorted(tasks.TASKS)),
+    st.sampled_from(sorted(methods.METHODS)),
+    st.integers(1, 12),
+    st.integers(1, 40),
+)
+def test_stratified_rows_stay_within_their_bounds(
+    tiny, task_name: str, method_name: str, longest: int, batch: int
+) -> None:
+    config = tiny(task_name, method_name, max_length=12, batch=batch)
+    task, method = tasks.get(task_name), methods.get(method_name)
+    split = curriculum.strata(config, longest)
+    part, first, last, variant = (
+        torch.tensor(x) for x in (split.part, split.first, split.last, split.variant)
+    )
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        lengths = curriculum.draw_lengths(part, split.parts, first, last, longest, generator)
+        assert bool(((lengths >= first) & (lengths <= last)).all())
+        assert int(lengths.min()) >= 1
+        assert int(lengths.max()) <= longest
+        steps = method.steps(task, task.steps(lengths, variant), config.max_length)
+        assert bool((steps >= torch.tensor(split.lower)).all())
+        assert bool((steps <= torch.tensor(split.upper)).all())
+    assert list(split.upper) == sorted(split.upper, reverse=True)
+
+
+def test_stratified_lengths_are_uniform_over_the_batch(tiny) -> None:
+    config = tiny(max_length=7, batch=16)
+    split = curriculum.strata(config, 7)
+    part, first, last = (torch.tensor(x) for x in (split.part, split.first, split.last))
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.stack(
+        [curriculum.draw_lengths(part, split.parts, first, last, 7, generator) for _ in range(4000)]
+    )
+    share = drawn.flatten().bincount(minlength=8)[1:] / drawn.numel()
+    assert torch.allclose(share, torch.full((7,), 1 / 7), atol=0.003)
+    spread = torch.stack([(drawn == n).sum(1).double() for n in range(1, 8)]).var(1)
+    assert float(spread.max()) < 1.0, "each batch holds nearly its share of every length"
+
+
+def test_both_variants_get_the_same_lengths(tiny) -> None:
+    split = curriculum.strata(tiny("multiplication", max_length=6, batch=24), 6)
+    bounds = [
+        sorted((f, last) for f, last, v in zip(split.first, split.last, split.variant, strict=True) if v == k)
+        for k in range(2)
+    ]
+    assert bounds[0] == bounds[1]
