@@ -36,7 +36,10 @@ def window_start(counted: Bool[Tensor, "B L"]) -> int:
 
 
 def read(
-    model: LoopedTransformer, weights: Prepared, h: Float[Tensor, "S B W D"], counted: Bool[Tensor, "S B W"]
+    model: LoopedTransformer,
+    weights: Prepared,
+    h: Float[Tensor, "S B W D"],
+    counted: Bool[Tensor, "#S #B #W"],
 ) -> Reading:
     """The answer of a state and its surprise, in fp32 whatever the precision of the weights.
 

@@ -145,10 +145,10 @@ class Converged(OnlineRule):
         return now.unchanged >= self.patience
 
 
-def _parameter(kind: Callable[[str], float]) -> Callable[[str], float]:
+def _parameter(kind: type[int] | type[float]) -> Callable[[str], int | float]:
     """Reads a rule's parameter; a rule without one has None in `RULES`."""
 
-    def read(text: str) -> float:
+    def read(text: str) -> int | float:
         try:
             return kind(text)
         except ValueError:
@@ -158,7 +158,7 @@ def _parameter(kind: Callable[[str], float]) -> Callable[[str], float]:
     return read
 
 
-RULES: Mapping[str, tuple[Callable[..., Rule], Callable[[str], float] | None]] = {
+RULES: Mapping[str, tuple[Callable[..., Rule], Callable[[str], int | float] | None]] = {
     "oracle": (Oracle, None),
     "confidence": (Confidence, None),
     "confidence-batch": (ConfidenceBatch, None),

@@ -105,7 +105,7 @@ def test_an_answer_is_right_up_to_its_first_end_mark(subject: MakeSubject, batch
     right = torch.where(batch.loss_mask, batch.targets, batch.tokens).expand(2, -1, -1).clone()
     right[1, 0, 3] = who.task.vocab.eos
     right[1, 1, 0] = who.task.vocab.eoq  # no part of the answer
-    answers = Answers(right, torch.ones(2, 2), torch.zeros(2, 2))
+    answers = Answers(right, torch.ones(2, 2, dtype=torch.long), torch.zeros(2, 2))
     assert decode.exact(answers, batch).tolist() == [[True, True], [False, True]]
 
 
