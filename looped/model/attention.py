@@ -6,6 +6,8 @@ Shapes: N rows (seeds × batch), L positions, H heads, d head size, D = H·d.
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -49,7 +51,7 @@ def weights(config: ModelConfig, qkv: Float[Tensor, "N L 3D"]) -> Float[Tensor, 
     n, size, _ = qkv.shape
     q, k, _ = qkv.view(n, size, 3, config.heads, config.head_size).permute(2, 0, 3, 1, 4)
     q, k = sharpened(config, positions.turn(config, q)), positions.turn(config, k)
-    scores = (q @ k.transpose(-1, -2)).float() / config.head_size**0.5
+    scores = (q @ k.transpose(-1, -2)).float() / math.sqrt(config.head_size)
     offsets = positions.bias(config, size, size, qkv.device)
     if offsets is not None:
         scores = scores + offsets
@@ -114,9 +116,9 @@ def _banded(q: Tensor, k: Tensor, v: Tensor, band: int) -> Tensor:
     shifts = range(band)  # how far back; the key at distance s of query i is padded row i + band - 1 - s
     scores = torch.stack([(q * k[:, :, band - 1 - s : band - 1 - s + size]).sum(-1) for s in shifts], dim=-1)
     seen = torch.arange(size, device=q.device)[:, None] >= torch.arange(band, device=q.device)
-    scores = (scores.float() / q.shape[-1] ** 0.5).masked_fill(~seen, float("-inf"))
+    scores = (scores.float() / math.sqrt(q.shape[-1])).masked_fill(~seen, float("-inf"))
     share = scores.softmax(dim=-1).to(v.dtype)
-    out = share[..., 0:1] * v[:, :, band - 1 :]
+    out: Tensor = share[..., 0:1] * v[:, :, band - 1 :]
     for s in shifts[1:]:
         out = out + share[..., s : s + 1] * v[:, :, band - 1 - s : band - 1 - s + size]
     return out

@@ -30,10 +30,15 @@ ROWS = 4  # rows of a norm's tile
 WIDE = 2048  # numbers of an element-wise tile
 
 
+def available() -> bool:
+    """Whether Triton is installed."""
+    return triton is not None
+
+
 def suits(config: ModelConfig, qkv: Tensor) -> bool:
     """Whether `attend` can take these rows."""
     short = qkv.shape[1] <= LONGEST and config.head_size <= 128
-    return triton is not None and qkv.is_cuda and short and config.positions not in ("rotary", "alibi")
+    return available() and qkv.is_cuda and short and config.positions not in ("rotary", "alibi")
 
 
 def attend(config: ModelConfig, qkv: Tensor) -> Tensor:
@@ -376,7 +381,7 @@ if triton is not None:
         WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
     ):  # fmt: skip
         """See `norm_backward`."""
-        seed, row, column, at, inside = _tile_at(rows, WIDTH, BLOCK, TILE)
+        seed, row, _, at, inside = _tile_at(rows, WIDTH, BLOCK, TILE)
         g = tl.load(grad + seed * grad_stride + at, mask=inside, other=0.0).to(tl.float32)
         n = tl.load(normal + seed * normal_stride + at, mask=inside, other=0.0).to(tl.float32)
         r = tl.load(rstd + seed * rstd_stride + row, mask=row < rows, other=0.0)
@@ -391,7 +396,7 @@ if triton is not None:
         ADD: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
     ):  # fmt: skip
         """See `input_backward`."""
-        seed, row, column, at, inside = _tile_at(rows, WIDTH, BLOCK, TILE)
+        seed, row, _, at, inside = _tile_at(rows, WIDTH, BLOCK, TILE)
         g = tl.load(grad + seed * grad_stride + at, mask=inside, other=0.0).to(tl.float32)
         n = tl.load(normal + seed * normal_stride + at, mask=inside, other=0.0).to(tl.float32)
         r = tl.load(rstd + seed * rstd_stride + row, mask=row < rows, other=0.0)

@@ -6,7 +6,7 @@
 | rotary     | turns queries and keys by an angle that grows with the position          | q, k         |
 | alibi      | a penalty on attention that grows linearly with distance, a slope a head  | scores       |
 | learned    | a trained vector per position, added to the input                        | embedding    |
-| randomised | the same table, rows drawn in order from a range longer than any training row (Ruoss et al., 2023) | embedding |
+| randomised | the same table, rows drawn in order from a longer range (Ruoss et al., 2023)    | embedding    |
 
 Three small functions, one for each place where a kind may act; a kind that does not act there returns its input.
 """

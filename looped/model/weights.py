@@ -59,11 +59,11 @@ class Layout:
     def views(self, flat: Float[Tensor, "S P"]) -> dict[str, Tensor]:
         """Every weight by name, [S, *shape], as views. Differentiable: the gradient comes back in one piece."""
         sizes = [slot.size for slot in self.slots.values()]
-        ends = [slot.start for slot in self.slots.values()][1:] + [self.size]
+        ends = [*(slot.start for slot in self.slots.values()), self.size][1:]
         pieces: list[int] = []
         for slot, end in zip(self.slots.values(), ends, strict=True):
             pieces += [slot.size, end - slot.start - slot.size]
-        parts = flat.split(pieces, dim=1)[::2]
+        parts = torch.split(flat, pieces, dim=1)[::2]
         assert [part.shape[1] for part in parts] == sizes
         return {
             name: part.view(flat.shape[0], *slot.shape)

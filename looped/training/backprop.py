@@ -71,7 +71,7 @@ def backpropagate(
     final.requires_grad_()
     logits = model.readout(weights, final)
     loss = losses.answer_loss(logits, batch.targets, batch.loss_mask)
-    loss.sum().backward()
+    torch.autograd.backward(loss.sum())
     assert final.grad is not None
 
     flow = torch.zeros_like(source)  # the gradient of each row's state, as far back as we have come
@@ -96,11 +96,11 @@ def backpropagate(
         if depth is not None:
             near = (batch.steps - depth)[:, far:active, None, None] < t
             wanted = torch.where(near, wanted, torch.zeros_like(wanted))
-        end.backward(wanted)
+        torch.autograd.backward(end, wanted)
         assert u.grad is not None
         flow[:, far:active] = u.grad
         if model.config.injection or t == 1:
             into[:, far:active] += u.grad
         u.grad = None
-    x.backward(into)
+    torch.autograd.backward(x, into)
     return Outcome(loss.detach(), losses.exact(logits.detach(), batch.targets, batch.loss_mask))

@@ -208,7 +208,7 @@ class Engine:
         """Records the body as a graph; warming up leaves weights, moments and generators as they were."""
         kept = [tensor.clone() for tensor in self._changing()]
         states = [generator.get_state() for generator in self.generators]
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             self._body(stage)

@@ -52,7 +52,7 @@ def suits(config: TrainConfig, plan: Plan | None, size: int, device: torch.devic
     """Whether a stage can run this way: on CUDA, all gradients, rows that fit the attention kernel."""
     plain_rows = config.model.positions not in ("rotary", "alibi") and size <= kernels.LONGEST
     whole = plan is not None and not config.checkpointing and not config.backprop
-    return device.type == "cuda" and kernels.triton is not None and plain_rows and whole
+    return device.type == "cuda" and kernels.available() and plain_rows and whole
 
 
 class FusedLoop:
@@ -94,13 +94,13 @@ class FusedLoop:
         final = self._final(batch.steps).requires_grad_()
         logits = self.model.readout(weights, torch.addcmul(weights.shift, final, weights.scale))
         loss = losses.answer_loss(logits, batch.targets, batch.loss_mask)
-        loss.sum().backward()
+        torch.autograd.backward(loss.sum())
         assert final.grad is not None
         with torch.no_grad():
             into, scale_grad, shift_grad = self._backward(
                 weights, final.grad.view(s, b * size, d), batch.steps
             )
-        x.backward(into.view_as(x).to(x.dtype))
+        torch.autograd.backward(x, into.view_as(x).to(x.dtype))
         outcome = Outcome(loss.detach(), losses.exact(logits.detach(), batch.targets, batch.loss_mask))
         return outcome, self._gradients(weights, scale_grad, shift_grad)
 

@@ -50,12 +50,12 @@ def update(
     hyper: Float[Tensor, "S 3"],
 ) -> Float[Tensor, "S"]:
     """One step of clipped AdamW in place; returns each seed's gradient norm before the clip."""
-    norm = torch.linalg.vector_norm(grad, dim=1)
+    norm: Tensor = torch.linalg.vector_norm(grad, dim=1)
     alive = moments.alive.logical_and_(norm.isfinite())
     lr, correct1, correct2 = hyper.unbind(dim=1)
     lr = torch.where(alive, lr, 0.0)  # a stopped seed learns at rate 0
     clip = (config.clip / (norm + 1e-6)).clamp(max=1.0)
-    if weights.is_cuda and kernels.triton is not None:
+    if weights.is_cuda and kernels.available():
         rates = torch.stack([lr, correct1, correct2, clip, alive.float()], dim=1)
         kernels.adamw(
             weights, grad, moments.mean, moments.square, moments.average,
