@@ -1,0 +1,156 @@
+"""Back-propagation step by step against autograd over one problem at a time, each looped to its own T.
+
+`slow` is the definition: it knows no batches, no plans, no dropping of finished rows. Everything the fast way can
+do (leave rows out, recompute, cut the gradient, gather it elsewhere, stack seeds) must give the same.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from looped.batches import Batch
+from looped.model import LoopedTransformer
+from looped.training import curriculum
+from looped.training.accumulate import GradientStore
+from looped.training.backprop import backpropagate
+from looped.training.config import TrainConfig
+from looped.training.curriculum import Plan
+from looped.training.engine import Engine
+
+
+def slow(config: TrainConfig, flat: Tensor, batch: Batch, depth: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Loss of every seed, and its gradient, one problem after the other."""
+    flat = flat.clone().requires_grad_()
+    model = LoopedTransformer(config.model)
+    losses = []
+    for s in range(batch.tokens.shape[0]):
+        weights = model.prepare(flat[s : s + 1])
+        total = torch.zeros(())
+        for b in range(batch.tokens.shape[1]):
+            steps = int(batch.steps[s, b])
+            free = 0 if depth is None else max(0, steps - int(depth[s, b]))  # steps without a gradient
+            x = model.embed(weights, batch.tokens[s, b][None, None])
+            h = None
+            for t in range(1, steps + 1):
+                with torch.set_grad_enabled(t > free):
+                    h = model.step(weights, model.inject(h, x))
+            logits = model.readout(weights, h)[0, 0]
+            each = F.cross_entropy(logits, batch.targets[s, b], reduction="none")
+            total = total + each[batch.loss_mask[s, b]].sum()
+        losses.append(total / batch.loss_mask[s].sum())
+    loss = torch.stack(losses)
+    (grad,) = torch.autograd.grad(loss.sum(), flat)
+    return loss.detach(), grad
+
+
+def fast(
+    config: TrainConfig, flat: Tensor, batch: Batch, plan: Plan, *, accumulate: bool = False, **options
+) -> tuple[Tensor, Tensor]:
+    """The same by way of `backpropagate`."""
+    flat = flat.clone().requires_grad_()
+    store = GradientStore(accumulate)
+    model = LoopedTransformer(config.model, store.linear)
+    folded = model.prepare(flat)
+    weights = store.open(folded, torch.float32)
+    outcome = backpropagate(model, weights, batch, plan, **options)
+    (grad,) = torch.autograd.grad(folded.tensors(), [flat], store.close(weights))
+    return outcome.loss, grad
+
+
+def drawn(config: TrainConfig) -> tuple[Tensor, Batch, Plan]:
+    """Weights large enough to make every step matter, a batch, and the plan of its stage."""
+    engine = Engine(config)
+    stage = engine.stage(config.max_length)
+    batch, _ = engine.draw(stage)
+    plan = stage.plan or curriculum.plan(batch.steps.amin(0).tolist(), batch.steps.amax(0).tolist())
+    return engine.weights, batch, plan
+
+
+def check(got: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -> None:
+    torch.testing.assert_close(got[0], expected[0], rtol=1e-5, atol=1e-6)
+    scale = float(expected[1].abs().max())
+    torch.testing.assert_close(got[1] / scale, expected[1] / scale, rtol=1e-4, atol=2e-6)
+
+
+WAYS = {
+    "plain": {},
+    "recomputing": {"checkpointing": True},
+    "gathering": {"accumulate": True},
+    "gathering and recomputing": {"accumulate": True, "checkpointing": True},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("lengths", ["stratified", "iid"])
+@pytest.mark.parametrize(
+    ("task", "method"),
+    [
+        ("copy", "fop-loop-adaptive"),
+        ("copy", "fop-loop-adaptive-wo"),
+        ("multiplication", "fop-loop-adaptive"),
+        ("parity", "fop-loop-fixed"),
+        ("copy", "ntp-loop"),
+        ("addition", "fop-pause"),
+    ],
+)
+def test_the_loss_at_each_problems_own_step(tiny, task: str, method: str, lengths: str, way: str) -> None:
+    config = tiny(task, method, lengths=lengths, batch=6, model={"init_std": 0.3, "layers": 2})
+    weights, batch, plan = drawn(config)
+    check(fast(config, weights, batch, plan, **WAYS[way]), slow(config, weights, batch))
+
+
+@pytest.mark.parametrize("injection", [True, False])
+@pytest.mark.parametrize("accumulate", [True, False])
+@pytest.mark.parametrize("most", [1, 2, 3, 9])
+def test_the_gradient_of_the_last_steps_only(tiny, most: int, accumulate: bool, injection: bool) -> None:
+    config = tiny(max_length=6, model={"init_std": 0.3, "injection": injection})
+    weights, batch, plan = drawn(config)
+    depth = torch.full_like(batch.steps, most)
+    got = fast(config, weights, batch, plan, depth=depth, most=most, accumulate=accumulate)
+    check(got, slow(config, weights, batch, depth))
+
+
+def test_every_problem_may_have_its_own_depth(tiny) -> None:
+    config = tiny(max_length=6, model={"init_std": 0.3})
+    weights, batch, plan = drawn(config)
+    depth = torch.randint(1, 4, batch.steps.shape, generator=torch.Generator().manual_seed(3))
+    assert len(depth.unique()) == 3
+    check(fast(config, weights, batch, plan, depth=depth, most=3), slow(config, weights, batch, depth))
+
+
+def test_a_cut_changes_the_gradient_and_not_the_loss(tiny) -> None:
+    config = tiny(max_length=6, model={"init_std": 0.3})
+    weights, batch, plan = drawn(config)
+    whole = fast(config, weights, batch, plan)
+    cut = fast(config, weights, batch, plan, depth=torch.full_like(batch.steps, 2), most=2)
+    torch.testing.assert_close(cut[0], whole[0])
+    assert float((cut[1] - whole[1]).abs().max()) > 1e-3 * float(whole[1].abs().max())
+
+
+def test_rows_that_stay_to_the_end_change_nothing(tiny) -> None:
+    config = tiny(max_length=5, model={"init_std": 0.3})
+    weights, batch, plan = drawn(config)
+    assert plan.row_steps < config.batch * len(plan.active), "some rows leave early"
+    nobody_leaves = Plan((config.batch,) * len(plan.active), (0,) * len(plan.active))
+    check(fast(config, weights, batch, plan), fast(config, weights, batch, nobody_leaves))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_stacked_seeds_are_single_seeds(tiny, way: str) -> None:
+    config = tiny(seeds=(0, 1, 2), model={"init_std": 0.3})
+    weights, batch, plan = drawn(config)
+    loss, grad = fast(config, weights, batch, plan, **WAYS[way])
+    for s in range(3):
+        one = Batch(*(x[s : s + 1] for x in (batch.tokens, batch.targets, batch.loss_mask, batch.steps)))
+        single = fast(config, weights[s : s + 1], one, plan, **WAYS[way])
+        check((loss[s : s + 1], grad[s : s + 1]), single)
+
+
+@pytest.mark.parametrize("positions", ["rotary", "alibi", "learned"])
+def test_positions_and_bands_have_their_gradient(tiny, positions: str) -> None:
+    config = tiny(model={"positions": positions, "bands": (2,), "max_positions": 32, "init_std": 0.3})
+    weights, batch, plan = drawn(config)
+    check(fast(config, weights, batch, plan), slow(config, weights, batch))
