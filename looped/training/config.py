@@ -39,6 +39,7 @@ class TrainConfig:
     start_length: int = 1  # the curriculum's first maximum length
     batch: int = 64  # problems a gradient step
     lengths: Lengths = "iid"  # independent draws, or one draw from each of `batch` equal parts of the range
+    extra: int = 0  # up to so many loop steps past T, drawn for each problem: the answer has to be held
     warmup: int = 0  # gradient steps from 0 to the peak learning rate
     betas: tuple[float, float] = (0.9, 0.999)  # AdamW's
     weight_decay: float = 0.01  # AdamW's
@@ -65,19 +66,15 @@ class TrainConfig:
             raise InputError(f"AdamW's betas must be in [0, 1), not {self.betas}")
         if not 0 <= self.ema < 1:
             raise InputError(f"the weight average's decay must be in [0, 1), not {self.ema}")
-        if (
-            min(self.lr) <= 0
-            or self.clip <= 0
-            or self.weight_decay < 0
-            or self.warmup < 0
-            or self.backprop < 0
-        ):
-            raise InputError(
-                "lr and clip must be positive; weight_decay, warmup and backprop must not be negative"
-            )
+        for name in ("weight_decay", "warmup", "backprop", "extra"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} must not be negative, but is {getattr(self, name)}")
+        if min(self.lr) <= 0 or self.clip <= 0:
+            raise InputError("lr and clip must be positive")
         task = tasks.get(self.task)
         task.check_length(self.max_length)
-        methods.get(self.method)
+        if self.extra and not methods.get(self.method).adaptive:
+            raise InputError(f"{self.method} has a fixed depth: there are no extra loop steps to draw")
         if self.model.vocab != len(task.vocab):
             raise InputError(f"a model of {task.name} has {len(task.vocab)} tokens, not {self.model.vocab}")
 

@@ -83,7 +83,7 @@ def strata(config: TrainConfig, longest: int) -> Strata:
         first, last = 1 + part * longest // parts, -(-(part + 1) * longest // parts)
         own = task.steps(torch.tensor([first, last]), torch.tensor([variant, variant]))
         low, high = method.steps(task, own, config.max_length).tolist()
-        rows.append((part, first, last, variant, low, high))
+        rows.append((part, first, last, variant, low, high + config.extra))
     rows.sort(key=lambda row: (row[5], row[4]), reverse=True)
     part_, first_, last_, variant_, lower, upper = zip(*rows, strict=True)
     return Strata(part_, parts, first_, last_, variant_, lower, upper)

@@ -146,6 +146,8 @@ class Engine:
             problems, self.task.vocab, stage.row_size, self.method.prediction, self.method.pause
         )
         steps = self.method.steps(self.task, problems.steps, self.config.max_length)
+        if self.config.extra:
+            steps = steps + torch.randint(self.config.extra + 1, size, device=self.device, generator=generator)
         batch = Batch(batch.tokens, batch.targets, batch.loss_mask, steps)
         if stage.strata is not None:
             return batch, lengths == stage.longest

@@ -174,7 +174,7 @@ class _Training:
     def _evaluate(self) -> None:
         weights = self.engine.evaluated_weights
         with torch.no_grad():
-            prepared = self.model.prepare(weights)
+            prepared = self.model.prepare(weights, self.engine.precision)
         config, task = self.config, self.engine.task
         subject = Subject(
             task, self.engine.method, self.model, prepared, config.seeds, config.max_length, config.recipe
