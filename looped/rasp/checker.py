@@ -56,23 +56,22 @@ def check_file(path: str | Path) -> Report:
 
 
 def check_source(text: str, file: str) -> Report:
-    """Checks every program in the text of a file; `file` is the name for messages and must hold that text."""
+    """Checks every program in a file's text; `file` is its name for messages."""
     try:
         tree = ast.parse(text, filename=file)
+        walk = Walk(file)
+        module = read_module(tree, file, walk)
+        walk_functions(module, walk)
     except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None)
-        raise InputError(f"{file}{f':{line}' if line else ''} is not valid Python: {error.args[0]}") from None
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise InputError(f"{file}{line} is not valid Python: {error.args[0]}") from None
     except (RecursionError, MemoryError):
         raise InputError(f"{file} is nested too deeply to be read") from None
-    walk = Walk(file)
-    module = read_module(tree, file, walk)
-    walk_functions(module, walk)
     named = _program_names(tree)
     alone = [name for name in module.functions if name not in module.used]
     if not named and not alone and not walk.found:
-        raise InputError(
-            f"{file} has no n-RASP-L program: neither a Program(...) nor a function of sequences"
-        )
+        wanted = "neither a Program(...) nor a function of sequences"
+        raise InputError(f"{file} has no n-RASP-L program: {wanted}")
     found = walk.found or list(_tried(text, file, module, alone))
     return Report(file, (*named, *alone), tuple(sorted(found, key=lambda violation: violation.line)))
 

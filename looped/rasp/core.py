@@ -17,8 +17,10 @@ from types import FunctionType
 import numpy as np
 
 from looped.errors import InputError
+from looped.rasp.attention import ByValue, Dense
 from looped.rasp.rules import refuse
-from looped.rasp.sequence import Array, Kind, Seq, compare, kind_of, record, token, unwrap
+from looped.rasp.sequence import COMPARE, Array, Kind, Seq, compare, kind_of, record, token, unwrap
+from looped.rasp.values import Distinct, distinct, rows_of
 
 REDUCTIONS = ("mean", "min", "max")
 _BLOCK = 1 << 22  # cells of a selector that `kqv` holds at once
@@ -57,12 +59,12 @@ _SIGNS: dict[Predicate, str] = {equals: "==", leq: "<=", lt: "<", geq: ">=", gt:
 
 
 class Selector:
-    """Which earlier positions each position looks at: a causal boolean matrix [..., query, key]."""
+    """Which positions, itself and earlier ones, each position looks at."""
 
-    __slots__ = ("_cells",)
+    __slots__ = ("_attention",)
 
-    def __init__(self, cells: Array) -> None:
-        self._cells = cells
+    def __init__(self, attention: Dense | ByValue) -> None:
+        self._attention = attention
 
     def __bool__(self) -> bool:
         refuse("control-flow", "a selector used as a truth value")
@@ -94,8 +96,8 @@ def tok_map(x: Seq, func: Callable[[int], Value]) -> Seq:
     if kind_of(x) is Kind.INDEX:
         refuse("index-to-token", "tok_map of an index")
     record("tok_map", identity(func))
-    values, place = np.unique(data, return_inverse=True)
-    return _mapped("tok_map", [func(v) for v in values.tolist()], place.reshape(data.shape))
+    values, codes = _plain_values(data)
+    return _mapped("tok_map", [func(value) for value in values], codes)
 
 
 def seq_map(x: Seq, y: Seq, func: Callable[..., Value | Seq]) -> Seq:
@@ -108,10 +110,10 @@ def seq_map(x: Seq, y: Seq, func: Callable[..., Value | Seq]) -> Seq:
         refuse("index-to-token", "seq_map of an index with a function other than a comparison")
     record("seq_map", identity(func))
     a, b = np.broadcast_arrays(unwrap(x), unwrap(y))
-    (xs, ix), (ys, iy) = _distinct(a), _distinct(b)
-    pairs, place = np.unique(ix * len(ys) + iy, return_inverse=True)
-    results = [func(xs[p // len(ys)], ys[p % len(ys)]) for p in pairs.tolist()]
-    return _mapped("seq_map", results, place.reshape(a.shape))
+    (xs, x_codes), (ys, y_codes) = _plain_values(a), _plain_values(b)
+    pairs, codes = distinct(x_codes * len(ys) + y_codes)
+    results = [func(xs[pair // len(ys)], ys[pair % len(ys)]) for pair in pairs.tolist()]
+    return _mapped("seq_map", results, codes)
 
 
 # --- attention ------------------------------------------------------------------------------------------
@@ -122,25 +124,25 @@ def select(k: Seq, q: Seq, pred: Predicate, causal: bool = True) -> Selector:
     if causal is not True:
         refuse("causality", "select without causal=True")
     record("select", identity(pred))
-    return Selector(_select(k, q, pred))
+    return Selector(_attend(k, q, pred))
 
 
 def sel_width(selector: Selector) -> Seq:
     """How many keys each position selects: a count."""
     _need_selector("sel_width", selector)
     record("sel_width")
-    return Seq(selector._cells.sum(axis=-1), Kind.INDEX)
+    return Seq(selector._attention.width(), Kind.INDEX)
 
 
 def aggregate(selector: Selector, v: Seq, default: int = 0, reduction: str = "mean") -> Seq:
     """The mean (towards zero), min or max of the selected values; `default` where nothing is selected."""
     _need_selector("aggregate", selector)
     _need_values("aggregate", v, default, reduction)
-    if selector._cells.shape[-1] != unwrap(v).shape[-1]:
-        sizes = f"{selector._cells.shape[-1]} positions and v {unwrap(v).shape[-1]}"
+    if selector._attention.positions != unwrap(v).shape[-1]:
+        sizes = f"{selector._attention.positions} positions and v {unwrap(v).shape[-1]}"
         raise InputError(f"aggregate: selector and v must have the same positions, the selector has {sizes}")
     record("aggregate", default, reduction)
-    return _like(v, _reduce(selector._cells, unwrap(v), default, reduction))
+    return _like(v, selector._attention.reduce(unwrap(v), default, reduction))
 
 
 def kqv(k: Seq, q: Seq, v: Seq, pred: Predicate, default: int = 0, reduction: str = "mean") -> Seq:
@@ -150,51 +152,41 @@ def kqv(k: Seq, q: Seq, v: Seq, pred: Predicate, default: int = 0, reduction: st
     need_callable("kqv", "pred", pred)
     _need_values("kqv", v, default, reduction)
     record("kqv", identity(pred), default, reduction)
-    keys, queries, values = np.broadcast_arrays(unwrap(k), unwrap(q), unwrap(v))
+    data = np.broadcast_arrays(unwrap(k), unwrap(q), unwrap(v))
+    keys, queries, values = (rows_of(part) for part in data)
     n = keys.shape[-1]
-    keys, queries, values = (part.reshape(-1, n) for part in (keys, queries, values))
     out = np.empty(values.shape, dtype=np.int64)
     rows = max(1, _BLOCK // (n * n))
     for start in range(0, len(out), rows):
         block = slice(start, start + rows)
-        cells = _select(_part(k, keys[block]), _part(q, queries[block]), pred)
-        out[block] = _reduce(cells, values[block], default, reduction)
-    shape = np.broadcast_shapes(unwrap(k).shape, unwrap(q).shape, unwrap(v).shape)
-    return _like(v, out.reshape(shape))
+        attention = _attend(_part(k, keys[block]), _part(q, queries[block]), pred)
+        out[block] = attention.reduce(values[block], default, reduction)
+    return _like(v, out.reshape(data[0].shape))
 
 
 def _part(x: Seq, data: Array) -> Seq:
     return Seq(data, kind_of(x), x._constant)
 
 
-def _select(k: Seq, q: Seq, pred: Predicate) -> Array:
-    keys, queries = np.broadcast_arrays(unwrap(k)[..., None, :], unwrap(q)[..., :, None])
-    if pred in _SIGNS or Kind.INDEX in (kind_of(k), kind_of(q)):
+def _attend(k: Seq, q: Seq, pred: Predicate) -> Dense | ByValue:
+    if Kind.INDEX in (kind_of(k), kind_of(q)):
         # Sequences, not numbers, go into the predicate: so an index keeps to its rules in there too.
-        chosen = pred(Seq(keys, kind_of(k), k._constant), Seq(queries, kind_of(q), q._constant))
+        across, down = np.broadcast_arrays(unwrap(k)[..., None, :], unwrap(q)[..., :, None])
+        chosen = pred(_part(k, across), _part(q, down))
         if not isinstance(chosen, Seq) or kind_of(chosen) is not Kind.BOOL:
             raise InputError("select: pred must compare the key with the query, giving true or false")
-        cells = unwrap(chosen)
+        return Dense(np.tril(unwrap(chosen)))
+    data = np.broadcast_arrays(unwrap(k), unwrap(q))
+    keys, queries = distinct(data[0]), distinct(data[1])
+    if pred in _SIGNS:
+        table = COMPARE[_SIGNS[pred]](keys.values[None, :], queries.values[:, None])
     else:
-        (ks, ik), (qs, iq) = _distinct(unwrap(k)), _distinct(unwrap(q))
-        table = np.array([[_truth(pred(key, query)) for key in ks] for query in qs], dtype=bool)
-        cells = table[iq[..., :, None], ik[..., None, :]]
-    return np.tril(cells)
-
-
-def _reduce(cells: Array, values: Array, default: int, reduction: str) -> Array:
-    chosen = cells.any(axis=-1)
-    values = values.astype(np.int64)
-    if reduction == "mean":
-        width = np.maximum(cells.sum(axis=-1), 1)
-        # Values are small integers and rows are short, so the floating-point sum is exact.
-        total = np.matmul(cells.astype(np.float64), values[..., None].astype(np.float64))[..., 0]
-        out = np.trunc(total / width).astype(np.int64)
-    else:
-        extreme = np.iinfo(np.int64).max if reduction == "min" else np.iinfo(np.int64).min
-        masked = np.where(cells, values[..., None, :], extreme)
-        out = masked.min(axis=-1) if reduction == "min" else masked.max(axis=-1)
-    return np.where(chosen, out, default)
+        key_values, query_values = _plain(k, keys), _plain(q, queries)
+        calls = [[_truth(pred(key, query)) for key in key_values] for query in query_values]
+        table = np.array(calls, dtype=bool)
+    if table.size <= 4 * data[0].shape[-1]:
+        return ByValue(table, keys, queries)
+    return Dense(np.tril(table[queries.codes[..., :, None], keys.codes[..., None, :]]))
 
 
 # --- arguments ------------------------------------------------------------------------------------------
@@ -256,9 +248,14 @@ def identity(func: Callable[..., object]) -> object:
 
 
 # --- values ---------------------------------------------------------------------------------------------
-def _distinct(data: Array) -> tuple[list[Value], Array]:
-    values, place = np.unique(data, return_inverse=True)
-    return values.tolist(), place.reshape(data.shape)
+def _plain_values(data: Array) -> tuple[list[Value], Array]:
+    """The different values as Python's own numbers or booleans, and their codes."""
+    values, codes = distinct(data)
+    return values.astype(data.dtype).tolist(), codes
+
+
+def _plain(x: Seq, found: Distinct) -> list[Value]:
+    return list(found.values.astype(unwrap(x).dtype).tolist())
 
 
 def _mapped(operation: str, results: list[Value | Seq], place: Array) -> Seq:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from looped.errors import InputError
+from looped.rasp import matching
 from looped.rasp.core import need_int, need_same, need_seq
-from looped.rasp.matching import matches
 from looped.rasp.rules import refuse
 from looped.rasp.sequence import Array, Kind, Seq, kind_of, literal, record, token, unwrap
 
@@ -78,12 +78,24 @@ def minimum(x: Seq) -> Seq:
 
 def argmax(x: Seq) -> Seq:
     """Where the largest value so far stands first: firsts(x, maximum(x))."""
-    return firsts(x, maximum(need_seq("argmax", "x", x)))
+    data = unwrap(need_seq("argmax", "x", x))
+    record("argmax")
+    return Seq(_best_so_far(data, np.maximum.accumulate(data, axis=-1)), Kind.INDEX)
 
 
 def argmin(x: Seq) -> Seq:
     """Where the smallest value so far stands first: firsts(x, minimum(x))."""
-    return firsts(x, minimum(need_seq("argmin", "x", x)))
+    data = unwrap(need_seq("argmin", "x", x))
+    record("argmin")
+    return Seq(_best_so_far(data, np.minimum.accumulate(data, axis=-1)), Kind.INDEX)
+
+
+def _best_so_far(data: Array, best: Array) -> Array:
+    """The position at which the running best was last bettered."""
+    bettered = best[..., 1:] != best[..., :-1]
+    at = np.zeros(data.shape, dtype=np.int64)
+    at[..., 1:] = np.where(bettered, np.arange(1, data.shape[-1]), 0)
+    return np.maximum.accumulate(at, axis=-1)
 
 
 # --- finding --------------------------------------------------------------------------------------------
@@ -91,7 +103,7 @@ def num_prev(x: Seq, queries: Seq) -> Seq:
     """How often each query has occurred in x so far, a count: sel_width(select(x, queries, equals))."""
     _comparable("num_prev", x, queries)
     record("num_prev")
-    return Seq(matches(unwrap(x), unwrap(queries)).number, Kind.INDEX)
+    return Seq(matching.number(unwrap(x), unwrap(queries)), Kind.INDEX)
 
 
 def has_seen(x: Seq, queries: Seq) -> Seq:
@@ -101,7 +113,7 @@ def has_seen(x: Seq, queries: Seq) -> Seq:
     if queries._constant is not None:
         seen = np.logical_or.accumulate(unwrap(x) == queries._constant, axis=-1)
         return Seq(np.broadcast_to(seen, np.broadcast_shapes(seen.shape, unwrap(queries).shape)), Kind.BOOL)
-    return Seq(matches(unwrap(x), unwrap(queries)).number > 0, Kind.BOOL)
+    return Seq(matching.first(unwrap(x), unwrap(queries)) >= 0, Kind.BOOL)
 
 
 def seen(flag: Seq) -> Seq:
@@ -116,8 +128,8 @@ def firsts(x: Seq, queries: Seq, default: int = -1) -> Seq:
     _comparable("firsts", x, queries)
     need_int("firsts", "default", default)
     record("firsts", default)
-    found = matches(unwrap(x), unwrap(queries))
-    return Seq(np.where(found.number > 0, found.first, default), Kind.INDEX)
+    found = matching.first(unwrap(x), unwrap(queries))
+    return Seq(np.where(found < 0, default, found), Kind.INDEX)
 
 
 def lasts(x: Seq, queries: Seq, default: int = -1) -> Seq:
@@ -125,8 +137,8 @@ def lasts(x: Seq, queries: Seq, default: int = -1) -> Seq:
     _comparable("lasts", x, queries)
     need_int("lasts", "default", default)
     record("lasts", default)
-    found = matches(unwrap(x), unwrap(queries))
-    return Seq(np.where(found.number > 0, found.last, default), Kind.INDEX)
+    found = matching.last(unwrap(x), unwrap(queries))
+    return Seq(np.where(found < 0, default, found), Kind.INDEX)
 
 
 def first_true(x: Seq, default: int = -1) -> Seq:

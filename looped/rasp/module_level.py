@@ -163,7 +163,12 @@ def _is_number(node: ast.expr, module: Module) -> bool:
 def _is_harmless(node: ast.stmt) -> bool:
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
-    return isinstance(node, ast.Pass) or (isinstance(node, ast.If) and ast.unparse(node.test) == MAIN)
+    return isinstance(node, ast.Pass) or _is_main(node)
+
+
+def _is_main(node: ast.stmt) -> bool:
+    """Whether it is the block that runs only when the file is run itself."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == MAIN
 
 
 def _annotations(node: ast.FunctionDef, walk: Walk) -> None:
@@ -182,7 +187,7 @@ def _annotation(node: ast.expr, walk: Walk) -> None:
 
 def _uses(tree: ast.Module, module: Module) -> None:
     """Which functions are given to an operation or a loop as functions of numbers, and which used at all."""
-    for node in ast.walk(tree):
+    for node in (part for top in tree.body if not _is_main(top) for part in ast.walk(top)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in module.functions:
             module.used.add(node.id)
         if not isinstance(node, ast.Call):

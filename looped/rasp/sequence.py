@@ -225,10 +225,10 @@ def compare(sign: str, a: Seq | int, b: Seq | int) -> Seq:
         if other._constant is None:
             refuse("index-to-token", f"an index {sign} a token")
     record(sign, literal(a), literal(b))
-    return Seq(_COMPARE[sign](x._data, y._data), Kind.BOOL)
+    return Seq(COMPARE[sign](x._data, y._data), Kind.BOOL)
 
 
-_COMPARE: dict[str, Callable[[Array, Array], Array]] = {
+COMPARE: dict[str, Callable[[Array, Array], Array]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,

@@ -9,7 +9,7 @@ step  variable  1 0 > # #
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from looped.vocab import EOQ, IGNORED
 
 GAP = "…"
 SHOWN_BLANK = "·"
+MOST_STEPS = 16  # of a table
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Trace:
-    """A run of a program on one row, kept whole."""
+    """A run of a program on one row."""
 
     program: Program
     row: Array
     entries: tuple[Entry, ...]
     output: Array
-
-    @property
-    def steps(self) -> int:
-        """How many steps were done."""
-        return self.entries[-1].step
+    steps: int  # how many were done, whether or not they were kept
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -75,13 +72,13 @@ class Trace:
             for entry in self.entries
         ]
 
-    def table(self, positions: int = 40, steps: int = 16) -> str:
+    def table(self, positions: int = 40, steps: int = MOST_STEPS) -> str:
         """Variable × step as text; beyond so many positions or steps, some of the middle is left out."""
         names = self.program.vocab.decode(self.row.tolist())
         start = names.index(EOQ)
         output = [IGNORED] * start + self.program.vocab.decode(self.output[start:].tolist())
         lines = [("step", "variable", names)]
-        for step in _kept(self.steps + 1, (0, self.steps + 1 - steps // 2), steps):
+        for step in shown_steps(self.steps, steps):
             if step is None:
                 lines.append((GAP, "", []))
                 continue
@@ -93,17 +90,22 @@ class Trace:
         return _laid_out(lines, _kept(len(names), (0, start - 4, len(names) - positions // 3), positions))
 
 
-def trace(program: Program, row: Array | Sequence[int]) -> Trace:
-    """Runs a program on one row of ids and keeps every variable after every step."""
+def trace(program: Program, row: Array | Sequence[int], keep: Container[int | None] | None = None) -> Trace:
+    """Runs a program on one row of ids and keeps every variable after every step (or the steps in `keep`)."""
     ids = np.asarray(row, dtype=np.int64)
     entries = []
     for number, by, state in unroll(program, ids, program.sizes(ids.tolist())):
-        for name, value in state.items():
-            # Tokens are small: half a thousand steps over thousands of positions stay in memory.
+        for name, value in state.items() if keep is None or number in keep else ():
+            # Tokens are small: thousands of steps over thousands of positions stay in memory.
             kept = unwrap(value).astype(np.int32 if kind_of(value) is Kind.INDEX else np.int16)
             entries.append(Entry(number, by, name, kept))
     output = unwrap(read_out(program, state, ids)).astype(np.int64)
-    return Trace(program, ids, tuple(entries), output)
+    return Trace(program, ids, tuple(entries), output, number)
+
+
+def shown_steps(steps: int, most: int = MOST_STEPS) -> list[int | None]:
+    """The steps that a table shows: all of them, or the first and the last with None for a gap between."""
+    return _kept(steps + 1, (0, steps + 1 - most // 2), most)
 
 
 def _shown(program: Program, entry: Entry) -> list[str]:

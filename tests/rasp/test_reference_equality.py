@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from looped.rasp import core, library, reference
+from looped.rasp import core, library, matching, reference
+from looped.rasp.attention import ByValue, Dense
 from looped.rasp.sequence import Seq, seq, unwrap
+from looped.rasp.values import distinct
 
 Case = tuple[Callable[[Seq, Seq], Seq], Callable[[list[int], list[int]], list[int]]]
 
@@ -132,6 +134,32 @@ def test_every_function_of_the_library_is_compared() -> None:
         public = callable(value) and getattr(value, "__module__", "") in (core.__name__, library.__name__)
         if public and not name.startswith(("_", "need_")) and name not in {"Selector", "sample", "identity"}:
             assert name.removesuffix("_kqv") in source or name == "select", name
+
+
+@given(batch=rows)
+@settings(deadline=None, max_examples=60)
+@pytest.mark.parametrize("shortcut", ["number", "first", "last"])
+def test_sorting_equals_looking_at_values_one_by_one(
+    shortcut: str, batch: list[tuple[list[int], list[int]]]
+) -> None:
+    keys, queries = np.array([x for x, _ in batch]), np.array([y for _, y in batch])
+    by_sort = getattr(matching._sorted(keys, queries), shortcut)
+    np.testing.assert_array_equal(getattr(matching, shortcut)(keys, queries), by_sort)
+    many = 10_000 * keys, 10_000 * queries  # too far apart for a table
+    np.testing.assert_array_equal(getattr(matching, shortcut)(*many), by_sort)
+
+
+@given(batch=rows)
+@settings(deadline=None, max_examples=60)
+@pytest.mark.parametrize("reduction", core.REDUCTIONS)
+def test_both_forms_of_attention_are_equal(reduction: str, batch: list[tuple[list[int], list[int]]]) -> None:
+    keys, queries = np.array([x for x, _ in batch]), np.array([y for _, y in batch])
+    few = distinct(keys), distinct(queries)
+    table = few[0].values[None, :] <= few[1].values[:, None]
+    by_value = ByValue(table, *few)
+    dense = Dense(np.tril(keys[:, None, :] <= queries[:, :, None]))
+    np.testing.assert_array_equal(by_value.width(), dense.width())
+    np.testing.assert_array_equal(by_value.reduce(queries, 9, reduction), dense.reduce(queries, 9, reduction))
 
 
 def test_kqv_in_blocks_equals_kqv_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

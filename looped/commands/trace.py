@@ -1,0 +1,103 @@
+"""`looped trace`: runs a task's n-RASP-L program on a question and shows every variable after every step.
+
+$ looped trace copy 10
+copy 10: 2 steps, answer 10
+
+step  variable  1 0 > # #
+   0  seq       1 0 # # #
+   1  seq       · 1 0 # #
+   2  seq       · · 1 0 #
+ out            * * 1 0 #
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from looped import tasks
+from looped.commands import print_json
+from looped.errors import InputError
+from looped.rasp import programs
+from looped.rasp.program import Program
+from looped.rasp.trace import Trace, shown_steps, trace
+from looped.tasks.base import LONGEST
+
+MOST_VALUES = 64_000_000  # of a JSON trace, which is held as a whole
+
+
+@dataclass(frozen=True)
+class Args:
+    """Run a task's n-RASP-L program on a question and print variable × step."""
+
+    task: Annotated[str, tyro.conf.Positional]
+    """The task's name, or long_multiplication: two factors of any length."""
+    question: Annotated[str, tyro.conf.Positional]
+    """As people type it: 1101, 1011+0110, 11*110, "1 4 2 2 4 3"."""
+    json: bool = False
+    """One JSON object with every step; a table leaves out the middle of a long one."""
+
+
+def run(args: Args) -> int:
+    """Traces and prints."""
+    program, question = read(args.task, args.question)
+    row = program.row(question)
+    if args.json:
+        _check_size(program, row.tolist())
+    steps = program.total(program.sizes(row.tolist()))
+    done = trace(program, row, keep=None if args.json else shown_steps(steps))
+    fact = facts(done, question)
+    if args.json:
+        print_json({**fact, "trace": done.json()})
+        return 0
+    shown = fact["answer"] if done.answer else "empty"
+    asked = f"{fact['task']} {_short(str(fact['question']))}"
+    print(f"{asked}: {done.steps} steps, answer {_short(str(shown))}\n")
+    print(done.table())
+    return 0
+
+
+def read(name: str, text: str) -> tuple[Program, list[str]]:
+    """The program of that name and the question's tokens."""
+    plain = name.strip().replace("-", "_")
+    if plain in tasks.TASKS:
+        return programs.get(plain), tasks.get(plain).parse(text)
+    if plain not in programs.PROGRAMS:
+        known = ", ".join(programs.PROGRAMS)
+        raise InputError(f"unknown task {name[:40]!r}; there are programs for {known}")
+    program = programs.get(plain)
+    (times,) = program.separators
+    question = [times if sign in "*xX" else sign for sign in text if not sign.isspace()]
+    if set(question) - set(program.vocab.symbols) or not 1 <= len(question) <= 2 * LONGEST:
+        raise InputError(
+            f"a question of {plain} looks like 110*101, with at most {2 * LONGEST} signs, not {_short(text)!r}"
+        )
+    return program, question
+
+
+def facts(done: Trace, question: list[str]) -> dict[str, object]:
+    """What there is to say about a trace before its steps."""
+    name = done.program.name
+    task = tasks.TASKS.get(name)
+    return {
+        "task": name,
+        "question": task.format_question(question) if task else "".join(question),
+        "steps": done.steps,
+        "answer": task.format_answer(done.answer) if task else "".join(done.answer),
+    }
+
+
+def _check_size(program: Program, row: list[int]) -> None:
+    variables = trace(program, program.row(program.example.split()), keep={0}).variables
+    values = (program.total(program.sizes(row)) + 1) * len(row) * len(variables)
+    if values > MOST_VALUES:
+        raise InputError(
+            f"the whole trace has {values} values, more than {MOST_VALUES}: "
+            "ask a shorter question, or leave out --json"
+        )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:28]}…{text[-28:]}"
