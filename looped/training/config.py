@@ -73,7 +73,8 @@ class TrainConfig:
             raise InputError("lr and clip must be positive")
         task = tasks.get(self.task)
         task.check_length(self.max_length)
-        if self.extra and not methods.get(self.method).adaptive:
+        method = methods.get(self.method)
+        if self.extra and not method.adaptive:
             raise InputError(f"{self.method} has a fixed depth: there are no extra loop steps to draw")
         if self.model.vocab != len(task.vocab):
             raise InputError(f"a model of {task.name} has {len(task.vocab)} tokens, not {self.model.vocab}")
