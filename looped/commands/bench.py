@@ -25,7 +25,7 @@ BENCHES: dict[str, tuple[str, str]] = {
 class Args:
     """Measure this program against its peers, in one run."""
 
-    name: Annotated[str, tyro.conf.Positional]
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
     """Which bench: rasp."""
     json: bool = False
     """One JSON object: measured values of both sides and "speedup"."""

@@ -20,7 +20,7 @@ from looped.rasp.checker import Report, check_file
 class Args:
     """Check n-RASP-L programs in a file for legality, naming line and rule; exit 1 if one is broken."""
 
-    file: Annotated[str, tyro.conf.Positional]
+    file: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.py")]
     """A Python file of programs; docs/nrasp.md says what may stand in it."""
     json: bool = False
     """One JSON object."""

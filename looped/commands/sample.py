@@ -29,7 +29,7 @@ CHUNK = 256  # rows drawn at once: always the same, so that fewer rows are the f
 class Args:
     """Print random problems of a task: each row as it is fed in and as it is answered."""
 
-    task: Annotated[str, tyro.conf.Positional]
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
     """The task's name; `looped tasks` lists them."""
     length: int = 8
     """The problems' length n: bits, digits of an operand, or symbols."""

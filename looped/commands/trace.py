@@ -17,13 +17,11 @@ from typing import Annotated
 
 import tyro
 
-from looped import tasks
 from looped.commands import print_json
 from looped.errors import InputError
 from looped.rasp import programs
 from looped.rasp.program import Program
 from looped.rasp.trace import Trace, shown_steps, trace
-from looped.tasks.base import LONGEST
 
 MOST_VALUES = 64_000_000  # of a JSON trace, which is held as a whole
 
@@ -32,9 +30,9 @@ MOST_VALUES = 64_000_000  # of a JSON trace, which is held as a whole
 class Args:
     """Run a task's n-RASP-L program on a question and print variable × step."""
 
-    task: Annotated[str, tyro.conf.Positional]
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
     """The task's name, or long_multiplication: two factors of any length."""
-    question: Annotated[str, tyro.conf.Positional]
+    question: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="QUESTION")]
     """As people type it: 1101, 1011+0110, 11*110, "1 4 2 2 4 3"."""
     json: bool = False
     """One JSON object with every step; a table leaves out the middle of a long one."""
@@ -61,6 +59,8 @@ def run(args: Args) -> int:
 
 def read(name: str, text: str) -> tuple[Program, list[str]]:
     """The program of that name and the question's tokens."""
+    from looped import tasks  # tasks need torch, which is slow to import and not needed for --help
+
     plain = name.strip().replace("-", "_")
     if plain in tasks.TASKS:
         return programs.get(plain), tasks.get(plain).parse(text)
@@ -70,15 +70,17 @@ def read(name: str, text: str) -> tuple[Program, list[str]]:
     program = programs.get(plain)
     (times,) = program.separators
     question = [times if sign in "*xX" else sign for sign in text if not sign.isspace()]
-    if set(question) - set(program.vocab.symbols) or not 1 <= len(question) <= 2 * LONGEST:
+    if set(question) - set(program.vocab.symbols) or not 1 <= len(question) <= 2 * tasks.LONGEST:
         raise InputError(
-            f"a question of {plain} looks like 110*101, with at most {2 * LONGEST} signs, not {_short(text)!r}"
+            f"a question of {plain} looks like 110*101, with at most {2 * tasks.LONGEST} signs, not {_short(text)!r}"
         )
     return program, question
 
 
 def facts(done: Trace, question: list[str]) -> dict[str, object]:
     """What there is to say about a trace before its steps."""
+    from looped import tasks
+
     name = done.program.name
     task = tasks.TASKS.get(name)
     return {
