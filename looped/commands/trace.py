@@ -102,4 +102,4 @@ def _check_size(program: Program, row: list[int]) -> None:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:28]}…{text[-28:]}"
+    return text if len(text) <= 40 else f"{text[:18]}…{text[-18:]}"

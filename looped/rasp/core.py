@@ -19,7 +19,19 @@ import numpy as np
 from looped.errors import InputError
 from looped.rasp.attention import ByValue, Dense
 from looped.rasp.rules import refuse
-from looped.rasp.sequence import COMPARE, Array, Kind, Seq, compare, kind_of, record, token, unwrap
+from looped.rasp.sequence import (
+    COMPARE,
+    TOKEN_LIMIT,
+    Array,
+    Kind,
+    Seq,
+    compare,
+    kind_of,
+    record,
+    recording,
+    token,
+    unwrap,
+)
 from looped.rasp.values import Distinct, distinct, rows_of
 
 REDUCTIONS = ("mean", "min", "max")
@@ -172,7 +184,8 @@ def _attend(k: Seq, q: Seq, pred: Predicate) -> Dense | ByValue:
     if Kind.INDEX in (kind_of(k), kind_of(q)):
         # Sequences, not numbers, go into the predicate: so an index keeps to its rules in there too.
         across, down = np.broadcast_arrays(unwrap(k)[..., None, :], unwrap(q)[..., :, None])
-        chosen = pred(_part(k, across), _part(q, down))
+        with recording():  # the predicate counts as one operation, in however many blocks it is evaluated
+            chosen = pred(_part(k, across), _part(q, down))
         if not isinstance(chosen, Seq) or kind_of(chosen) is not Kind.BOOL:
             raise InputError("select: pred must compare the key with the query, giving true or false")
         return Dense(np.tril(unwrap(chosen)))
@@ -211,11 +224,13 @@ def need_same(operation: str, name: str, x: object, other: str, y: object) -> No
 
 
 def need_int(operation: str, name: str, value: object, least: int | None = None) -> int:
-    """The value, if it is a plain integer (of at least `least`)."""
+    """The value, if it is a plain integer: a number of at least `least`, or a token."""
     if not isinstance(value, int):
         raise InputError(f"{operation}: {name} must be an integer, not {type(value).__name__}")
     if least is not None and value < least:
         raise InputError(f"{operation}: {name} must be at least {least}, not {value}")
+    if least is None and abs(value) >= TOKEN_LIMIT:
+        refuse("precision", f"{operation}: {name} is {value}, beyond {TOKEN_LIMIT - 1}")
     return value
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from looped.errors import InputError
 from looped.rasp.rules import LegalityError, Violation, function_place
-from looped.rasp.sequence import Array, Seq, kind_of, recording, seq, unwrap
+from looped.rasp.sequence import Array, Kind, Seq, kind_of, recording, seq, unwrap
 from looped.rasp.static import require_legal
 from looped.vocab import EOS, IGNORED, Vocab
 
@@ -203,6 +203,8 @@ def read_out(program: Program, state: State, rows: Array) -> Seq:
     output = _call(program, program.readout, state, seq(rows))
     if not isinstance(output, Seq):
         raise InputError(f"{program.name}: readout must return a sequence, not {type(output).__name__}")
+    if kind_of(output) is Kind.INDEX:
+        refuse_function(program.readout, "the output row holds tokens, not indices", rule="index-to-token")
     return output
 
 
@@ -246,6 +248,9 @@ def _returned(program: Program, function: Function, result: object, before: Stat
     if ROW in result or (before and not set(result) <= set(before)):
         strange = ", ".join(sorted(set(result) - set(before)))
         raise InputError(f"{what} may return only variables of the state, not {strange}")
+    for name in set(result) & set(before):
+        if (kind_of(result[name]) is Kind.INDEX) != (kind_of(before[name]) is Kind.INDEX):
+            refuse_function(function, f"{name!r} turns from index to token or back", rule="index-to-token")
     # A variable is no constant of the program's text, even where it begins as one.
     return {**before, **{name: Seq(unwrap(value), kind_of(value)) for name, value in result.items()}}
 

@@ -125,6 +125,15 @@ ILLEGAL: dict[str, Illegal] = {
     "index or token": Illegal("index-to-token", "def f(x):\n    return where(x == 1, indices(x), x)  # <-"),
     "token as an address": Illegal("index-to-token", "def f(x):\n    return index_select(x, x)  # <-"),
     "token compared with an index": Illegal("index-to-token", "def f(x):\n    return x == indices(x)  # <-"),
+    "index in the output": Illegal(
+        "index-to-token",
+        looped("def step(seq):\n    return {'seq': seq}").replace(
+            "def readout(seq):\n    return seq", "def readout(at):  # <-\n    return at"
+        ),
+    ),
+    "variable that becomes an index": Illegal(
+        "index-to-token", looped("def step(seq, at):  # <-\n    return {'seq': at}")
+    ),
     # --- causality
     "select to the right": Illegal(
         "causality", "def f(x):\n    return sel_width(select(x, x, equals, causal=False))  # <-"
@@ -190,6 +199,7 @@ ILLEGAL: dict[str, Illegal] = {
         "hidden-state", "def f(x):\n    y = x + 1\n    return tok_map(x, lambda a: y)  # <-", runtime=False
     ),
     # --- precision
+    "constant without bound": Illegal("precision", "def f(x):\n    return full(x, 100000)  # <-"),
     "token without bound": Illegal("precision", "def f(x):\n    return (x + 200) * 200 * 200  # <-"),
 }
 

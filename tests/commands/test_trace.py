@@ -1,0 +1,90 @@
+"""`looped trace`: variable × step for people and for scripts, and a sentence for a bad question."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from looped.tasks import TASKS
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+def test_a_table_for_people(cli: Cli) -> None:
+    assert cli("trace", "copy", "10") == (
+        0,
+        "copy 10: 2 steps, answer 10\n\n"
+        "step  variable  1 0 > # #\n"
+        "   0  seq       1 0 # # #\n"
+        "   1  seq       · 1 0 # #\n"
+        "   2  seq       · · 1 0 #\n"
+        " out            * * 1 0 #\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_json_has_every_step_and_the_oracle_s_answer(name: str, cli: Cli) -> None:
+    task = TASKS[name]
+    code, out, err = cli("trace", name, task.example, "--json")
+    fact = json.loads(out)
+    assert (code, err) == (0, "")
+    assert list(fact) == ["task", "question", "steps", "answer", "trace"]
+    question = task.parse(task.example)
+    assert (fact["task"], fact["question"]) == (name, task.format_question(question))
+    assert fact["answer"] == task.format_answer(task.solve(question))
+    assert [entry["step"] for entry in fact["trace"]][-1] == fact["steps"]
+    assert {tuple(entry) for entry in fact["trace"]} == {("step", "name", "values")}
+    assert len({len(entry["values"]) for entry in fact["trace"]}) == 1
+
+
+def test_a_thousand_symbols(cli: Cli) -> None:
+    question = "0110" * 250
+    code, out, _ = cli("trace", "copy", question)
+    assert code == 0
+    assert max(map(len, out.splitlines())) < 120
+    assert "1000 steps" in out
+    _, out, _ = cli("trace", "copy", question, "--json")
+    fact = json.loads(out)
+    assert (fact["steps"], fact["answer"], len(fact["trace"])) == (1000, question, 1001)
+
+
+def test_a_program_without_a_task(cli: Cli) -> None:
+    _, out, _ = cli("trace", "long-multiplication", "110*101", "--json")
+    assert json.loads(out)["answer"] == "011110"
+
+
+def test_the_empty_answer_is_said(cli: Cli) -> None:
+    assert cli("trace", "binary_sum", "00")[1].startswith("binary_sum 00: 2 steps, answer empty\n")
+
+
+@pytest.mark.parametrize(
+    ("task", "question", "sentence"),
+    [
+        ("copy", "01a", "looped: "),
+        ("copy", "", "looped: "),
+        ("addition", "11+1", "looped: "),
+        ("unique_set", "1 77", "looped: "),
+        ("nothing", "1", "looped: unknown task 'nothing'; there are programs for parity, copy"),
+        ("long_multiplication", "12*1", "looped: a question of long_multiplication looks like 110*101"),
+        ("long_multiplication", "", "looped: a question of long_multiplication looks like 110*101"),
+        ("long_multiplication", "11", "looped: long_multiplication: a question looks like '1 1 0 × 1 0 1'"),
+        ("copy", "1" * 5000, "looped: "),
+        ("long_multiplication", "1" * 9000, "looped: a question of long_multiplication looks like"),
+    ],
+)
+def test_a_bad_question(task: str, question: str, sentence: str, cli: Cli) -> None:
+    code, out, err = cli("trace", task, question)
+    assert (code, out) == (2, "")
+    assert err.startswith(sentence)
+    assert err.count("\n") == 1
+    assert len(err) < 300
+
+
+def test_a_trace_too_large_for_json(cli: Cli) -> None:
+    question = "11*" + "1" * 4000
+    code, out, err = cli("trace", "multiplication", question, "--json")
+    assert (code, out) == (2, "")
+    assert "leave out --json" in err
