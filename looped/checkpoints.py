@@ -115,7 +115,7 @@ def load(path: Path, kind: str, check: Check) -> tuple[Metadata, dict[str, Tenso
     except (SafetensorError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is truncated, damaged or no safetensors file ({error})") from None
     except InputError as error:
-        raise error if str(path) in str(error) else InputError(f"{path}: {error}") from None
+        raise error if str(path) in str(error) else type(error)(f"{path}: {error}") from None
     claimed = metadata.pop("sha256", "")
     if digest(tensors, metadata) != claimed:
         raise InputError(f"{path} is damaged: its contents do not match its checksum")

@@ -46,6 +46,10 @@ STATE_KIND, SEED_KIND = "looped-state-1", "looped-seed-1"
 LARGEST_CONFIG = 1 << 20  # bytes
 
 
+class Elsewhere(InputError):
+    """Raised by a check for a good checkpoint that cannot be used here: it is left where it is."""
+
+
 @dataclass(frozen=True)
 class Trained:
     """One seed's checkpoint, read back."""
@@ -153,6 +157,8 @@ class Run:
                 continue
             try:
                 return checkpoints.load(path, STATE_KIND, whole), aside
+            except Elsewhere:
+                raise
             except InputError as error:
                 aside.append(f"{error}; it was set aside as {_set_aside(path).name}")
         if aside:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from looped.checkpoints import Metadata, Shapes
 from looped.errors import InputError
+from looped.runs import Elsewhere
 from looped.training.engine import Engine
 from looped.training.progress import Window
 
@@ -36,7 +37,7 @@ def check(engine: Engine, window: Window, metadata: Metadata, shapes: Shapes) ->
     """Raises unless a checkpoint with these texts and shapes fits the engine."""
     kind = engine.device.type
     if metadata.get("device") != kind:
-        raise InputError(f"it was made on {metadata.get('device')!r} and cannot go on on {kind!r}")
+        raise Elsewhere(f"it was made on {metadata.get('device')!r}; go on there, not on {kind!r}")
     expected = {name: tuple(tensor.shape) for name, tensor in take(engine, window).items()}
     odd = sorted(name for name, shape in expected.items() if shapes.get(name) != shape)
     if odd:

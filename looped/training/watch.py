@@ -58,6 +58,7 @@ class Watch:
                         f"its loss stayed above {self.limit:.2f}, {FAR:g} times that of guessing, for "
                         f"{self._above[i]} steps; it keeps the weights from before that"
                     )
+                    self._above[i] = 0
             else:
                 self._above[i] = 0
             if seed in self.stopped:

@@ -21,7 +21,9 @@ from looped.training.curriculum import Plan
 from looped.training.engine import Engine
 
 
-def slow(config: TrainConfig, flat: Tensor, batch: Batch, depth: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def slow(
+    config: TrainConfig, flat: Tensor, batch: Batch, depth: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Loss of every seed, and its gradient, one problem after the other."""
     flat = flat.clone().requires_grad_()
     model = LoopedTransformer(config.model)

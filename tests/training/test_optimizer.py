@@ -32,7 +32,14 @@ def run(config, weights: Tensor, grads: list[Tensor]) -> tuple[Moments, list[Ten
 @pytest.mark.parametrize("ema", [0.0, 0.9])
 def test_it_is_torchs_adamw_behind_torchs_clip(tiny, lr: tuple[float, ...], ema: float) -> None:
     config = tiny(
-        seeds=(0, 1, 2), lr=lr, ema=ema, betas=(0.8, 0.95), weight_decay=0.1, interval=2, warmup=3, steps=STEPS
+        seeds=(0, 1, 2),
+        lr=lr,
+        ema=ema,
+        betas=(0.8, 0.95),
+        weight_decay=0.1,
+        interval=2,
+        warmup=3,
+        steps=STEPS,
     )
     start = torch.randn(3, SIZE, generator=torch.Generator().manual_seed(1))
     grads = gradients(3)
