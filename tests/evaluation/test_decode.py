@@ -161,7 +161,7 @@ def test_the_rules_above_stop_at_different_steps(subject: MakeSubject, batch_for
 def test_chunks_stop_alike(chunk: int, subject: MakeSubject, batch_for: MakeBatch) -> None:
     who = subject("addition")
     batch = batch_for(who, [5, 2, 3, 5, 1, 4, 2, 3, 5])
-    for name in ("oracle", "threshold=0.2", "converged=1", "confidence"):
+    for name in ("oracle", "threshold=0.2", "converged=1"):
         rule = stopping.get(name)
         whole, parts = (run_adaptive(who.model, who.weights, batch, rule, 8, chunk=c) for c in (None, chunk))
         assert torch.equal(whole.steps, parts.steps)
