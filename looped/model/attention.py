@@ -16,10 +16,10 @@ from torch import Tensor
 from looped.model import kernels, positions
 from looped.model.config import ModelConfig
 
-Cache = tuple[Float[Tensor, "N H P d"], Float[Tensor, "N H P d"]]  # keys and values of the positions so far
+Cache = tuple[Float[Tensor, "N H _ d"], Float[Tensor, "N H _ d"]]  # keys and values of the positions so far
 
 
-def attend(config: ModelConfig, qkv: Float[Tensor, "N L 3D"]) -> Float[Tensor, "N L D"]:
+def attend(config: ModelConfig, qkv: Float[Tensor, "N L E"]) -> Float[Tensor, "N L D"]:
     """Attention of every head over whole rows."""
     if kernels.suits(config, qkv):
         return kernels.attend(config, qkv)
@@ -27,7 +27,7 @@ def attend(config: ModelConfig, qkv: Float[Tensor, "N L 3D"]) -> Float[Tensor, "
 
 
 def attend_after(
-    config: ModelConfig, qkv: Float[Tensor, "N L 3D"], cache: Cache | None
+    config: ModelConfig, qkv: Float[Tensor, "N L E"], cache: Cache | None
 ) -> tuple[Float[Tensor, "N L D"], Cache]:
     """Attention of L positions that follow the cached ones, and the cache with theirs added."""
     n, size, _ = qkv.shape
@@ -46,7 +46,7 @@ def attend_after(
     return out.transpose(1, 2).reshape(n, size, config.width), (k, v)
 
 
-def weights(config: ModelConfig, qkv: Float[Tensor, "N L 3D"]) -> Float[Tensor, "N H L L"]:
+def weights(config: ModelConfig, qkv: Float[Tensor, "N L E"]) -> Float[Tensor, "N H L L"]:
     """The attention weights themselves, for people to look at."""
     n, size, _ = qkv.shape
     q, k, _ = qkv.view(n, size, 3, config.heads, config.head_size).permute(2, 0, 3, 1, 4)
