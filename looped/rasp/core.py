@@ -17,11 +17,11 @@ from types import FunctionType
 import numpy as np
 
 from looped.errors import InputError
+from looped.rasp.arguments import need_callable, need_int, need_same, need_seq
 from looped.rasp.attention import ByValue, Dense
 from looped.rasp.rules import refuse
 from looped.rasp.sequence import (
     COMPARE,
-    TOKEN_LIMIT,
     Array,
     Kind,
     Seq,
@@ -202,44 +202,7 @@ def _attend(k: Seq, q: Seq, pred: Predicate) -> Dense | ByValue:
     return Dense(np.tril(table[queries.codes[..., :, None], keys.codes[..., None, :]]))
 
 
-# --- arguments ------------------------------------------------------------------------------------------
-def need_seq(operation: str, name: str, value: object) -> Seq:
-    """The value, if it is a sequence."""
-    if not isinstance(value, Seq):
-        raise InputError(f"{operation}: {name} must be a sequence, not {type(value).__name__}")
-    return value
-
-
-def need_same(operation: str, name: str, x: object, other: str, y: object) -> None:
-    """Raises unless both are sequences that fit each other."""
-    a, b = unwrap(need_seq(operation, name, x)).shape, unwrap(need_seq(operation, other, y)).shape
-    if a[-1] != b[-1]:
-        raise InputError(f"{operation}: {name} has {a[-1]} positions and {other} {b[-1]}, they must be equal")
-    try:
-        np.broadcast_shapes(a, b)
-    except ValueError:
-        raise InputError(
-            f"{operation}: {name} and {other} must have the same rows, not {a} and {b}"
-        ) from None
-
-
-def need_int(operation: str, name: str, value: object, least: int | None = None) -> int:
-    """The value, if it is a plain integer: a number of at least `least`, or a token."""
-    if not isinstance(value, int):
-        raise InputError(f"{operation}: {name} must be an integer, not {type(value).__name__}")
-    if least is not None and value < least:
-        raise InputError(f"{operation}: {name} must be at least {least}, not {value}")
-    if least is None and abs(value) >= TOKEN_LIMIT:
-        refuse("precision", f"{operation}: {name} is {value}, beyond {TOKEN_LIMIT - 1}")
-    return value
-
-
-def need_callable(operation: str, name: str, value: object) -> None:
-    """Raises unless the value is a function."""
-    if not callable(value):
-        raise InputError(f"{operation}: {name} must be a function, not {type(value).__name__}")
-
-
+# --- arguments -----------------------------------------------------------------------------------------
 def _need_selector(operation: str, value: object) -> None:
     if not isinstance(value, Selector):
         raise InputError(f"{operation}: selector must come from select(...), not {type(value).__name__}")

@@ -12,7 +12,7 @@ import numpy as np
 
 from looped.errors import InputError
 from looped.rasp import matching
-from looped.rasp.core import need_int, need_same, need_seq
+from looped.rasp.arguments import need_int, need_same, need_seq
 from looped.rasp.rules import refuse
 from looped.rasp.sequence import Array, Kind, Seq, kind_of, literal, record, token, unwrap
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from looped.rasp.static import FUNCTION_ARGUMENT, OPERATIONS, Binding, Means, ScalarCode, Source, Walk
+from looped.rasp.static import ScalarCode, Walk
+from looped.rasp.syntax import FUNCTION_ARGUMENT, OPERATIONS, Binding, Means, Source
 
 IMPORTS = ("looped.rasp", "looped.vocab", "numpy", "typing", "collections.abc", "__future__")
+HOMES = ("looped.rasp", "looped.rasp.core", "looped.rasp.library", "looped.rasp.program")  # of operations
 CALLS = {"Program", "Loop", "Vocab", "tuple", "list", "str", "range", "len", "min", "max", "int"}
 METHODS = {"id", "encode"}  # of a vocabulary
 SIZE_FUNCTIONS = {"times", "answer_size"}  # keywords whose functions see numbers, not sequences
@@ -35,13 +37,19 @@ class Module:
     used: set[str] = field(default_factory=set)  # functions that a program or another function uses
     everything: bool = False  # `from looped.rasp import *`
 
+    def bind(self, name: str, binding: Binding, node: ast.AST, walk: Walk) -> None:
+        """Gives a name its meaning; a second one would make the first unseen."""
+        if name in self.names:
+            walk.flag("hidden-state", node, f"{name!r} is bound a second time")
+        self.names[name] = binding
+
     def scope(self, name: str) -> Binding:
         """What a module-level name means."""
         if name in self.names:
             return self.names[name]
         if self.everything and name in OPERATIONS:
             return Binding(Means.OPERATION, name)
-        return Binding(Means.UNKNOWN)
+        return Binding(Means.CONSTANT if self.everything and name == "BLANK" else Means.UNKNOWN)
 
 
 def read_module(tree: ast.Module, file: str, walk: Walk) -> Module:
@@ -51,7 +59,7 @@ def read_module(tree: ast.Module, file: str, walk: Walk) -> Module:
         if isinstance(node, ast.FunctionDef):
             source = Source(node, file, module.scope)
             module.functions[node.name] = source
-            module.names[node.name] = Binding(Means.FUNCTION, node.name, source)
+            module.bind(node.name, Binding(Means.FUNCTION, node.name, source), node, walk)
             _annotations(node, walk)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             _import(node, module, walk)
@@ -72,25 +80,32 @@ def walk_functions(module: Module, walk: Walk) -> None:
 def _import(node: ast.Import | ast.ImportFrom, module: Module, walk: Walk) -> None:
     origins = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
     for origin in origins:
+        if origin == "looped" and [alias.name for alias in node.names] == ["rasp"]:
+            continue
         if not any(origin == allowed or origin.startswith(allowed + ".") for allowed in IMPORTS):
             walk.flag("unknown-name", node, f"import of {origin or 'a relative module'}")
     for alias in node.names:
-        name = alias.asname or alias.name.split(".")[0]
-        origin = alias.name if isinstance(node, ast.Import) else node.module or ""
-        if origin.split(".")[0] == "numpy":
-            module.names[name] = Binding(Means.NUMPY)
-        elif alias.name == "*":
-            module.everything = module.everything or origin == "looped.rasp"
-        elif isinstance(node, ast.Import):
-            is_rasp = origin == "looped.rasp" and alias.asname is not None
-            module.names[name] = Binding(Means.RASP_MODULE if is_rasp else Means.UNKNOWN)
-        elif origin == "looped" and alias.name == "rasp":
-            module.names[name] = Binding(Means.RASP_MODULE)
-        elif origin.startswith("looped.rasp") and alias.name in OPERATIONS:
-            module.names[name] = Binding(Means.OPERATION, alias.name)
+        if alias.name == "*":
+            module.everything = module.everything or origins == ["looped.rasp"]
         else:
-            is_number = origin.startswith("looped.rasp") and alias.name == "BLANK"
-            module.names[name] = Binding(Means.CONSTANT if is_number else Means.UNKNOWN)
+            name = alias.asname or alias.name.split(".")[0]
+            module.bind(name, _imported(node, alias), node, walk)
+
+
+def _imported(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> Binding:
+    """What an imported name means."""
+    origin = alias.name if isinstance(node, ast.Import) else node.module or ""
+    if origin.split(".")[0] == "numpy":
+        return Binding(Means.NUMPY)
+    if isinstance(node, ast.Import):
+        is_rasp = origin == "looped.rasp" and alias.asname is not None
+        return Binding(Means.RASP_MODULE if is_rasp else Means.UNKNOWN)
+    if origin == "looped" and alias.name == "rasp":
+        return Binding(Means.RASP_MODULE)
+    if origin in HOMES and alias.name in OPERATIONS:
+        return Binding(Means.OPERATION, alias.name)
+    is_number = origin in HOMES and alias.name == "BLANK"
+    return Binding(Means.CONSTANT if is_number else Means.UNKNOWN)
 
 
 def _assign(node: ast.Assign | ast.AnnAssign, module: Module, walk: Walk) -> None:
@@ -105,7 +120,7 @@ def _assign(node: ast.Assign | ast.AnnAssign, module: Module, walk: Walk) -> Non
         for part, value in zip(parts, values, strict=False):
             if isinstance(part, ast.Name) and part.id not in CALLS:
                 is_number = _is_number(value, module)
-                module.names[part.id] = Binding(Means.CONSTANT if is_number else Means.UNKNOWN)
+                module.bind(part.id, Binding(Means.CONSTANT if is_number else Means.UNKNOWN), node, walk)
             else:
                 walk.flag("hidden-state", node, "an assignment at module level to anything but a new name")
 

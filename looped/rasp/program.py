@@ -22,9 +22,9 @@ from typing import NoReturn
 import numpy as np
 
 from looped.errors import InputError
+from looped.rasp.living import require_legal
 from looped.rasp.rules import LegalityError, Violation, function_place
 from looped.rasp.sequence import Array, Kind, Seq, kind_of, recording, seq, unwrap
-from looped.rasp.static import require_legal
 from looped.vocab import EOS, IGNORED, Vocab
 
 BLANK = -1  # no token at all, printed `·`: what comes in from the left of a row

@@ -1,11 +1,10 @@
 """Legality by reading: walks a function's syntax tree and names every broken rule. Runs nothing.
 
-What may stand in a program is listed, all else is refused, so a trick nobody thought of is refused too. Three
+What may stand in a program is listed, all else is refused, so a trick nobody thought of is refused too. Two
 kinds of code are told apart:
 
     straight-line   prepare, steps, readout and whatever they call: assignments and calls, no control flow
     scalar          functions of numbers, given to tok_map, seq_map, select, kqv, or as a loop's `times`
-    module level    imports, constants, functions, Program(...)   (`looped.rasp.module_level`)
 
 What only values can show (an index in arithmetic, a shape) is left to the run itself: straight-line code does
 the same on every input, so one run on a small row shows it all.
@@ -14,79 +13,22 @@ the same on every input, so one run on a small row shows it all.
 from __future__ import annotations
 
 import ast
-import builtins
-import inspect
-import textwrap
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from enum import Enum
-from types import FunctionType, ModuleType
-from weakref import WeakSet
 
-from looped.rasp import core, library
-from looped.rasp.rules import RULES, LegalityError, Violation
-
-OPERATIONS = {
-    name: value
-    for module in (core, library)
-    for name, value in vars(module).items()
-    if inspect.isfunction(value)
-    and value.__module__ == module.__name__
-    and not name.startswith(("_", "need_"))
-    and name not in {"identity", "sample"}
-}
-# Where an operation takes a function: its position among the arguments, and its keyword.
-FUNCTION_ARGUMENT = {
-    "tok_map": (1, "func"),
-    "seq_map": (2, "func"),
-    "select": (2, "pred"),
-    "kqv": (3, "pred"),
-}
-SCALAR_BUILTINS = {"min", "max", "abs", "int", "bool", "divmod"}
-ESCAPES = {
-    "getattr",
-    "setattr",
-    "delattr",
-    "vars",
-    "globals",
-    "locals",
-    "eval",
-    "exec",
-    "compile",
-    "__import__",
-}
-
-
-class Means(Enum):
-    """What a name of the enclosing module stands for."""
-
-    OPERATION = "an operation"
-    FUNCTION = "a function of the same module"
-    CONSTANT = "a number"
-    RASP_MODULE = "the module looped.rasp"
-    NUMPY = "numpy"
-    UNKNOWN = "something else"
-
-
-@dataclass
-class Binding:
-    """What a module-level name means and, for a function whose source can be read, that source."""
-
-    means: Means
-    name: str = ""
-    function: Source | None = None
-
-
-Scope = Callable[[str], Binding]
-
-
-@dataclass
-class Source:
-    """A function as text: its tree, the file it is in, and what its names mean there."""
-
-    node: ast.FunctionDef
-    file: str
-    scope: Scope
+from looped.rasp.rules import RULES, Violation
+from looped.rasp.syntax import (
+    FUNCTION_ARGUMENT,
+    OPERATIONS,
+    SCALAR_BUILTINS,
+    Means,
+    Scope,
+    Source,
+    is_number,
+    is_text,
+    refused,
+    refused_call,
+)
 
 
 @dataclass
@@ -123,7 +65,7 @@ class Walk:
         self.active.pop()
 
 
-class Code:
+class Code(ABC):
     """Walks one function body by a table of what is allowed; subclasses fill in the table."""
 
     statements: tuple[type[ast.AST], ...] = ()
@@ -147,7 +89,7 @@ class Code:
         if arguments.vararg or arguments.kwarg:
             self.walk.flag("hidden-state", node, "* or ** among the parameters")
         for default in (*arguments.defaults, *(d for d in arguments.kw_defaults if d is not None)):
-            if not _is_number(default):
+            if not is_number(default):
                 self.walk.flag("hidden-state", default, "a default that is not a number")
         self.local |= {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
 
@@ -156,7 +98,7 @@ class Code:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             return  # a docstring
         if not isinstance(node, self.statements):
-            self.walk.flag(*_refused(node))
+            self.walk.flag(*refused(node))
             return
         if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
             if node.value is not None:
@@ -178,12 +120,12 @@ class Code:
             for part in node.elts:
                 self.target(part)
         else:
-            self.walk.flag(*_refused(node))
+            self.walk.flag(*refused(node))
 
     def expression(self, node: ast.expr) -> None:
         """One expression."""
         if not isinstance(node, self.expressions):
-            self.walk.flag(*_refused(node))
+            self.walk.flag(*refused(node))
         elif isinstance(node, ast.Name):
             self.name(node)
         elif isinstance(node, ast.Call):
@@ -200,13 +142,13 @@ class Code:
         if bad_operator:
             self.walk.flag("unknown-name", node, "an operator that sequences do not have")
 
+    @abstractmethod
     def name(self, node: ast.Name) -> None:
         """A name that is read."""
-        raise NotImplementedError
 
+    @abstractmethod
     def call(self, node: ast.Call) -> None:
         """A call."""
-        raise NotImplementedError
 
 
 class StraightLine(Code):
@@ -229,7 +171,7 @@ class StraightLine(Code):
                 self.walk.flag("indexing", node, "`in` a sequence")
             if any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
                 self.walk.flag("control-flow", node, "`is` asks for an object, not for values")
-        if isinstance(node, ast.Dict) and not all(_is_text(key) for key in node.keys):
+        if isinstance(node, ast.Dict) and not all(is_text(key) for key in node.keys):
             self.walk.flag("hidden-state", node, "a dict whose keys are not plain text")
 
     def name(self, node: ast.Name) -> None:
@@ -277,7 +219,7 @@ class StraightLine(Code):
                 self.walk.flag("numpy", func, f"{func.value.id}.{func.attr} called")
                 return None
         if not isinstance(func, ast.Name):
-            self.walk.flag(*_refused(func))
+            self.walk.flag(*refused(func))
             return None
         if func.id in self.local:
             self.walk.flag("unknown-name", func, f"{func.id!r} called, which is a local name")
@@ -291,7 +233,7 @@ class StraightLine(Code):
             return ""
         if func.id == "dict" and binding.means is Means.UNKNOWN:
             return ""
-        self.walk.flag(*_refused_call(func, binding))
+        self.walk.flag(*refused_call(func, binding))
         return None
 
     def scalar(self, node: ast.expr) -> None:
@@ -340,131 +282,13 @@ class ScalarCode(Code):
             self.expression(node.func.value)
             return
         if not isinstance(node.func, ast.Name) or node.keywords:
-            self.walk.flag(*_refused(node.func))
+            self.walk.flag(*refused(node.func))
             return
         binding = self.scope(node.func.id)
         if binding.means is Means.FUNCTION:
             if binding.function is not None:
                 self.walk.function(binding.function, scalar=True, call=node)
         elif node.func.id not in SCALAR_BUILTINS:
-            self.walk.flag(*_refused_call(node.func, binding))
+            self.walk.flag(*refused_call(node.func, binding))
         for argument in node.args:
             self.expression(argument)
-
-
-# --- what a refused piece of syntax breaks ----------------------------------------------------------------
-_REFUSED: tuple[tuple[tuple[type[ast.AST], ...], str, str], ...] = (
-    ((ast.Subscript, ast.Slice), "indexing", "a sequence indexed or sliced"),
-    ((ast.List, ast.Set, ast.Starred), "indexing", "a sequence taken apart"),
-    ((ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp), "control-flow", "a comprehension"),
-    ((ast.If, ast.IfExp, ast.Match), "control-flow", "a branch"),
-    ((ast.For, ast.AsyncFor, ast.While), "control-flow", "a loop inside a function"),
-    ((ast.BoolOp,), "control-flow", "`and` or `or` of sequences (write & or |)"),
-    (
-        (ast.Try, ast.TryStar, ast.With, ast.AsyncWith, ast.Raise, ast.Assert),
-        "control-flow",
-        "a guarded block",
-    ),
-    ((ast.Yield, ast.YieldFrom, ast.Await), "control-flow", "a generator"),
-    ((ast.Global, ast.Nonlocal, ast.Delete, ast.NamedExpr), "hidden-state", "a name from outside changed"),
-    (
-        (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
-        "hidden-state",
-        "an inner definition",
-    ),
-    ((ast.Import, ast.ImportFrom), "unknown-name", "an import inside a function"),
-    ((ast.Attribute,), "hidden-state", "an attribute"),
-)
-
-
-def _refused(node: ast.AST) -> tuple[str, ast.AST, str]:
-    for kinds, rule, detail in _REFUSED:
-        if isinstance(node, kinds):
-            attribute = f" .{node.attr}" if isinstance(node, ast.Attribute) else ""
-            return rule, node, detail + attribute
-    return "hidden-state", node, f"{type(node).__name__} has no place in a program"
-
-
-def _refused_call(func: ast.Name, binding: Binding) -> tuple[str, ast.AST, str]:
-    if binding.means is Means.NUMPY:
-        return "numpy", func, f"{func.id}(...) called"
-    if func.id == "len":
-        return "step-varies", func, "the length of a sequence read"
-    if func.id in ESCAPES:
-        return "hidden-state", func, f"{func.id}(...) called"
-    if hasattr(builtins, func.id):
-        return "indexing", func, f"Python's {func.id}(...) called"
-    return "unknown-name", func, f"{func.id}(...) called"
-
-
-def _is_number(node: ast.AST) -> bool:
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        node = node.operand
-    return isinstance(node, ast.Constant) and isinstance(node.value, int)
-
-
-def _is_text(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
-
-
-# --- functions that exist already -------------------------------------------------------------------------
-_legal: WeakSet[FunctionType] = WeakSet()
-
-
-def require_legal(function: object, scalar: bool = False) -> None:
-    """Raises `LegalityError` for the first broken rule of a function, if its source can be read."""
-    if not isinstance(function, FunctionType) or function in _legal:
-        return
-    source = _source(function)
-    if source is not None:
-        walk = Walk(source.file)
-        walk.function(source, scalar)
-        for violation in walk.found:
-            raise LegalityError(violation)
-    _legal.add(function)
-
-
-def _source(function: FunctionType) -> Source | None:
-    try:
-        lines, first = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, SyntaxError):
-        return None
-    ast.increment_lineno(tree, first - 1)
-    if not isinstance(tree.body[0], ast.FunctionDef):
-        return None  # a lambda: what it does shows when it runs
-    return Source(tree.body[0], function.__code__.co_filename, _live_scope(function))
-
-
-def _live_scope(function: FunctionType) -> Scope:
-    """What the names of a function mean, from the module it lives in."""
-
-    def look_up(name: str) -> Binding:
-        value = function.__globals__.get(name, None)
-        if isinstance(value, int):
-            return Binding(Means.CONSTANT)
-        if isinstance(value, FunctionType):
-            if OPERATIONS.get(value.__name__) is value:
-                return Binding(Means.OPERATION, value.__name__)
-            if _is_interpreter(value):
-                return Binding(Means.UNKNOWN)
-            return Binding(Means.FUNCTION, name, _source(value))
-        if isinstance(value, ModuleType) and value.__name__ == "looped.rasp":
-            return Binding(Means.RASP_MODULE)
-        if _home(value) == "numpy":
-            return Binding(Means.NUMPY)
-        return Binding(Means.UNKNOWN)
-
-    return look_up
-
-
-def _is_interpreter(function: FunctionType) -> bool:
-    """Whether a function is a part of looped.rasp that is no operation and no program's."""
-    module = function.__module__ or ""
-    return module.startswith("looped.rasp") and not module.startswith("looped.rasp.programs")
-
-
-def _home(value: object) -> str:
-    """The top-level package something comes from."""
-    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-    return str(name or "").split(".")[0]

@@ -252,6 +252,8 @@ LEGAL: dict[str, str] = {
     "number of the module": "K = 3\n\ndef f(x):\n    return x + K",
     "tuple": "def g(x):\n    return x, x + 1\n\ndef f(x):\n    a, b = g(x)\n    return a + b",
     "qualified names": "import looped.rasp as rl\n\ndef f(x):\n    return rl.shift_right(x, 1)",
+    "the module itself": "from looped import rasp\n\ndef f(x):\n    return rasp.full(x, 2) * x",
+    "a blank": "def f(x):\n    return shift_right(x, 1, BLANK) == BLANK",
     "annotated": "def f(x: Seq) -> Seq:\n    y: Seq = x + 1\n    y += 1\n    return y",
     "a loop": looped("def step(seq, row):\n    return {'seq': shift_right(seq, 1) ^ row}"),
     "a loop over indices": looped(
