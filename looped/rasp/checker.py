@@ -119,7 +119,7 @@ def try_function(function: Callable[..., Seq]) -> None:
         if not isinstance(output, Seq):
             if isinstance(output, (dict, tuple)):
                 continue
-            raise InputError(f"{function.__name__} must return a sequence, not {type(output).__name__}")
+            refuse_function(function, f"returns {type(output).__name__}, not a sequence", rule="argument")
         seen.append(operations)
     if any(operations != seen[0] for operations in seen):
         refuse_function(function, "its operations differed between two lengths")

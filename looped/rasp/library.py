@@ -23,7 +23,8 @@ NULL = -999  # a value that no token has: what `induct` puts where a match must 
 def shift_right(x: Seq, n: int, default: int = 0) -> Seq:
     """Every value n positions further right: kqv(indices(x) + n, indices(x), x, equals, default)."""
     data = unwrap(need_seq("shift_right", "x", x))
-    need_int("shift_right", "n", n, least=0)
+    if need_int("shift_right", "n", n) < 0:
+        refuse("causality", f"shift_right: n must be at least 0, not {n}")
     need_int("shift_right", "default", default)
     record("shift_right", n, default)
     kind = Kind.TOKEN if kind_of(x) is Kind.BOOL and default not in (0, 1) else kind_of(x)

@@ -249,8 +249,9 @@ def _arithmetic(sign: str, function: Callable[[Array, Array], Array], a: Seq | i
 def _next_index(sign: str, x: Seq, y: Seq) -> Seq:
     if x._kind is y._kind:
         refuse("index-arithmetic", f"an index {sign} an index")
-    constant = y._constant if x._kind is Kind.INDEX else x._constant
-    if constant is None:
+    other = y if x._kind is Kind.INDEX else x
+    constant = other._constant
+    if constant is None or other._kind is Kind.BOOL:
         refuse("index-to-token", f"an index {sign} a token")
     if sign == "+" and constant == 1:
         return Seq(x._data + y._data, Kind.INDEX)

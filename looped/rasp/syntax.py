@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,18 +27,17 @@ FUNCTION_ARGUMENT = {
     "kqv": (3, "pred"),
 }
 SCALAR_BUILTINS = {"min", "max", "abs", "int", "bool", "divmod"}
-ESCAPES = {
-    "getattr",
-    "setattr",
-    "delattr",
-    "vars",
-    "globals",
-    "locals",
-    "eval",
-    "exec",
-    "compile",
-    "__import__",
+# fmt: off
+# Python's own functions that would take a sequence apart, and those that reach around all rules.
+READERS = {
+    "abs", "all", "any", "bool", "dict", "divmod", "enumerate", "filter", "float", "int", "iter", "list", "map",
+    "max", "min", "next", "pow", "range", "repr", "reversed", "round", "set", "sorted", "str", "sum", "tuple",
+    "zip",
 }
+ESCAPES = {
+    "getattr", "setattr", "delattr", "vars", "globals", "locals", "eval", "exec", "compile", "__import__",
+}
+# fmt: on
 
 
 class Means(Enum):
@@ -115,7 +113,7 @@ def refused_call(func: ast.Name, binding: Binding) -> tuple[str, ast.AST, str]:
         return "step-varies", func, "the length of a sequence read"
     if func.id in ESCAPES:
         return "hidden-state", func, f"{func.id}(...) called"
-    if hasattr(builtins, func.id):
+    if func.id in READERS:
         return "indexing", func, f"Python's {func.id}(...) called"
     return "unknown-name", func, f"{func.id}(...) called"
 

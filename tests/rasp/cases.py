@@ -122,6 +122,7 @@ ILLEGAL: dict[str, Illegal] = {
     "seq_map of an index": Illegal(
         "index-to-token", "def f(x):\n    return seq_map(x, indices(x), lambda a, i: a + i)  # <-"
     ),
+    "index plus true": Illegal("index-to-token", "def f(x):\n    return indices(x) + True  # <-"),
     "index or token": Illegal("index-to-token", "def f(x):\n    return where(x == 1, indices(x), x)  # <-"),
     "token as an address": Illegal("index-to-token", "def f(x):\n    return index_select(x, x)  # <-"),
     "token compared with an index": Illegal("index-to-token", "def f(x):\n    return x == indices(x)  # <-"),
@@ -141,6 +142,7 @@ ILLEGAL: dict[str, Illegal] = {
     "select to the right, positional": Illegal(
         "causality", "def f(x):\n    return aggregate(select(x, x, leq, False), x)  # <-"
     ),
+    "shift to the left": Illegal("causality", "def f(x):\n    return shift_right(x, -1)  # <-"),
     # --- steps
     "step number as a parameter": Illegal(
         "step-varies", looped("def step(seq, i):  # <-\n    return {'seq': seq + i}")
