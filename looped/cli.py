@@ -27,9 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("looped.commands.check", "checks n-RASP-L programs in a file, naming line and rule"),
     "train": ("looped.commands.train", "trains a model; the same command again resumes"),
     "evaluate": ("looped.commands.evaluate", "accuracy of runs by length and stopping rule"),
-    "figure": ("looped.commands.figure", "draws a figure from result files alone"),
     "bench": ("looped.commands.bench", "measures this program against its peers in one run"),
-    "demo": ("looped.commands.demo", "the newcomer's minute"),
 }
 
 

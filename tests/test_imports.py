@@ -29,7 +29,7 @@ LAYERS = [
     {"model"},
     {"methods"},
     {"training", "evaluation", "runs"},
-    {"compiler", "figures", "zoo", "solve", "experiments"},
+    {"bench", "compiler", "figures", "zoo", "solve", "experiments"},
     {"display"},
     {"commands", "explorer"},
     {"arguments", "cli", "__main__"},
