@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+import cases
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import looped.rasp.programs
 from looped.errors import InputError
-from looped.rasp.checker import check_file
+from looped.rasp import RULES
+from looped.rasp.checker import check_file, check_source
 
 IMPORT = "from looped.rasp import *\n"
 F = "def f(x):\n    return x\n"
@@ -140,3 +144,29 @@ def test_a_missing_file(tmp_path: Path) -> None:
         check_file(tmp_path / "nothing.py")
     with pytest.raises(InputError, match=r"cannot read .*: Is a directory"):
         check_file(tmp_path)
+
+
+def _verdict(text: str) -> None:
+    """A check ends in a report or in a sentence, whatever it is given."""
+    try:
+        report = check_source(text, "nowhere.py")
+    except InputError:
+        return
+    assert all(violation.rule in RULES for violation in report.violations)
+
+
+@given(st.text())
+@settings(deadline=None, max_examples=300)
+def test_arbitrary_text_never_crashes_the_check(text: str) -> None:
+    _verdict(text)
+
+
+LINES = sorted(
+    {line for case in cases.ILLEGAL.values() for line in case.text.splitlines()} | {"    return x"}
+)
+
+
+@given(st.lists(st.sampled_from(LINES), max_size=8))
+@settings(deadline=None, max_examples=300)
+def test_shuffled_lines_never_crash_the_check(lines: list[str]) -> None:
+    _verdict("\n".join([cases.HEADER, "def f(x):", "    y = x", *lines]))
