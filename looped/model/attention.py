@@ -1,6 +1,7 @@
 """Causal attention, per head global or banded, in plain PyTorch. The fast kernel in `kernels.py` gives the same.
 
-A global head sees every position up to its own; a head with band w sees the last w of them, itself included.
+A global head sees every position up to its own; a head with band w sees the last w of them, itself included. A
+running head takes the value of the best key so far, whatever the query.
 Shapes: N rows (seeds × batch), L positions, H heads, d head size, D = H·d.
 """
 
@@ -39,9 +40,12 @@ def attend_after(
         k, v = torch.cat([cache[0], k], dim=2), torch.cat([cache[1], v], dim=2)
     offsets = positions.bias(config, size, past + size, qkv.device)
     parts: list[Tensor] = []
-    for band, heads in _groups(config.head_bands):
+    soft = config.heads - config.running
+    for band, heads in _groups(config.head_bands[:soft]):
         extra = None if offsets is None else offsets[heads]
         parts.append(_attend(q[:, heads], k[:, heads], v[:, heads], band, extra))
+    if config.running:
+        parts.append(_running(k[:, soft:], v[:, soft:])[:, :, past:])
     out = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
     return out.transpose(1, 2).reshape(n, size, config.width), (k, v)
 
@@ -56,7 +60,11 @@ def weights(config: ModelConfig, qkv: Float[Tensor, "N L E"]) -> Float[Tensor, "
     if offsets is not None:
         scores = scores + offsets
     seen = torch.stack([visible(size, size, band, qkv.device) for band in config.head_bands])
-    return scores.masked_fill(~seen, float("-inf")).softmax(dim=-1)
+    shares = scores.masked_fill(~seen, float("-inf")).softmax(dim=-1)
+    if config.running:
+        best = k[:, -config.running :, :, 0].cummax(dim=-1).indices
+        shares[:, -config.running :] = F.one_hot(best, size).to(shares.dtype)
+    return shares
 
 
 def sharpened(config: ModelConfig, q: Float[Tensor, "N H L d"], first: int = 0) -> Float[Tensor, "N H L d"]:
@@ -77,6 +85,12 @@ def visible(queries: int, keys: int, band: int, device: torch.device) -> Bool[Te
     distance = query - torch.arange(keys, device=device)
     seen = distance >= 0
     return seen & (distance < band) if band else seen
+
+
+def _running(k: Float[Tensor, "N H L d"], v: Float[Tensor, "N H L d"]) -> Float[Tensor, "N H L d"]:
+    """The value at the best key so far, by each key's first entry: sharp attention with one fixed query."""
+    best = k[..., 0].cummax(dim=-1).indices
+    return v.gather(2, best[..., None].expand_as(v))
 
 
 def _groups(bands: tuple[int, ...]) -> list[tuple[int, slice]]:

@@ -22,6 +22,7 @@ Linear = Callable[
     [Tensor, Tensor, Tensor], Tensor
 ]  # input, matrix, bias: how a matrix product is carried out
 Attend = Callable[[Tensor], Tensor]
+Pointwise = Callable[[Tensor], Tensor]
 EPSILON = 1e-5
 
 
@@ -39,11 +40,11 @@ class Layer:
     down_bias: Tensor
 
 
-def fold(weights: dict[str, Tensor], index: int) -> Layer:
+def fold(weights: dict[str, Tensor], index: int, stack: str = "layers") -> Layer:
     """Layer `index` of a model's weights, its norms' scale and shift folded into the matrices behind them."""
 
     def get(name: str) -> Tensor:
-        return weights[f"layers.{index}.{name}"]
+        return weights[f"{stack}.{index}.{name}"]
 
     def folded(matrix: str, norm: str) -> tuple[Tensor, Tensor]:
         weight = get(f"{matrix}.weight")
@@ -70,11 +71,23 @@ def normalise(h: Tensor) -> Tensor:
     return F.layer_norm(h, h.shape[-1:], eps=EPSILON)
 
 
+def gelu(x: Tensor) -> Tensor:
+    """GPT-2's smooth step."""
+    return F.gelu(x, approximate="tanh")
+
+
+def unchanged(h: Tensor) -> Tensor:
+    """In place of a norm, where a model has none."""
+    return h
+
+
 def apply_layer(
     layer: Layer,
     h: Float[Tensor, "S B L D"],
     attend: Attend,
     linear: Linear = linear,
+    normalise: Pointwise = normalise,
+    activate: Pointwise = gelu,
 ) -> Float[Tensor, "S B L D"]:
     """The layer's output; `attend` mixes the positions of [S·B, L, 3D] queries, keys and values."""
     s, b, size, d = h.shape
@@ -82,5 +95,5 @@ def apply_layer(
     qkv = linear(normalise(h).view(flat), layer.qkv, layer.qkv_bias)
     mixed = attend(qkv.view(s * b, size, 3 * d))
     h = h + linear(mixed.view(flat), layer.out, layer.out_bias).view_as(h)
-    inner = F.gelu(linear(normalise(h).view(flat), layer.up, layer.up_bias), approximate="tanh")
+    inner = activate(linear(normalise(h).view(flat), layer.up, layer.up_bias))
     return h + linear(inner, layer.down, layer.down_bias).view_as(h)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from looped.errors import InputError
 
 PositionKind = Literal["none", "rotary", "alibi", "learned", "randomised"]
+NormKind = Literal["layer", "none"]
+ActivationKind = Literal["gelu", "relu"]
+Precision = Literal["float32", "float64"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,16 @@ class ModelConfig:
     max_positions: int = 2048  # rows of a learned table, or the range randomised positions are drawn from
     embedding_std: float = 1.0  # initial scale of the token embedding
     init_std: float = 0.02  # initial scale of every other matrix, GPT-2's
+    # What a program compiled into weights asks for (`looped.compiler`); every default is the paper's block.
+    norm: NormKind = "layer"  # normalise before every matrix and after every step, or nowhere
+    activation: ActivationKind = "gelu"  # of the feed-forward part
+    precision: Precision = "float32"  # what the loop computes in unless told otherwise
+    running: int = 0  # of the last heads: each takes the value of the best key so far, whatever the query
+    before: int = 0  # layers applied once to the embedded input, before the loop
+    before_bands: tuple[int, ...] = ()  # `bands` of those layers
+    before_running: int = 0  # `running` of those layers
+    relay: int = 0  # first entries of the state that every position takes from its row's last, before a step
+    halt: int | None = None  # entry of the last position's state that is 1 when the answer is there, else 0
 
     def __post_init__(self) -> None:
         for name in ("vocab", "layers", "heads", "width", "expansion", "max_positions"):
@@ -37,8 +50,18 @@ class ModelConfig:
             raise InputError(
                 f"a model's width must be a multiple of its heads: {self.width} is not one of {self.heads}"
             )
-        if len(self.bands) > self.heads or any(band < 1 for band in self.bands):
-            raise InputError(f"bands must be at most {self.heads} widths of at least 1, not {self.bands}")
+        for bands, running in ((self.bands, self.running), (self.before_bands, self.before_running)):
+            if len(bands) > self.heads or any(band < 1 for band in bands):
+                raise InputError(f"bands must be at most {self.heads} widths of at least 1, not {bands}")
+            if not 0 <= running <= self.heads - len(bands):
+                free = self.heads - len(bands)
+                raise InputError(
+                    f"running heads must be between 0 and the {free} without a band, not {running}"
+                )
+        if self.before < 0 or not 0 <= self.relay <= self.width:
+            raise InputError(f"before and relay must not be negative, nor relay above the width {self.width}")
+        if self.halt is not None and not 0 <= self.halt < self.width:
+            raise InputError(f"halt must name an entry of the state, 0 to {self.width - 1}, not {self.halt}")
         if self.positions not in ("none", "rotary", "alibi", "learned", "randomised"):
             raise InputError(
                 f"unknown positions {self.positions!r}; there are none, rotary, alibi, learned, randomised"
@@ -50,6 +73,20 @@ class ModelConfig:
     def head_size(self) -> int:
         """State entries that belong to one head."""
         return self.width // self.heads
+
+    @property
+    def ordinary(self) -> bool:
+        """Whether a step is the paper's block, which is all that the hand-written kernels know."""
+        return (
+            self.norm == "layer"
+            and self.activation == "gelu"
+            and not (self.running or self.before or self.relay)
+        )
+
+    @property
+    def first(self) -> ModelConfig:
+        """What the layers before the loop attend with."""
+        return replace(self, bands=self.before_bands, running=self.before_running)
 
     @property
     def head_bands(self) -> tuple[int, ...]:

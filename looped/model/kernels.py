@@ -38,7 +38,8 @@ def available() -> bool:
 def suits(config: ModelConfig, qkv: Tensor) -> bool:
     """Whether `attend` can take these rows."""
     short = qkv.shape[1] <= LONGEST and config.head_size <= 128
-    return available() and qkv.is_cuda and short and config.positions not in ("rotary", "alibi")
+    known = config.ordinary and qkv.dtype != torch.float64
+    return available() and qkv.is_cuda and short and known and config.positions not in ("rotary", "alibi")
 
 
 def attend(config: ModelConfig, qkv: Tensor) -> Tensor:

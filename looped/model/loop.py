@@ -34,10 +34,11 @@ class Prepared:
     shift: Float[Tensor, "S 1 1 D"]
     readout: Float[Tensor, "S D V"]
     readout_bias: Float[Tensor, "S 1 V"]
+    before: tuple[block.Layer, ...] = ()  # applied once, before the loop
 
     def tensors(self) -> list[Tensor]:
         """Every tensor, in a fixed order."""
-        flat = [getattr(layer, f.name) for layer in self.layers for f in fields(layer)]
+        flat = [getattr(layer, f.name) for layer in self.layers + self.before for f in fields(layer)]
         own = [self.embed, self.scale, self.shift, self.readout, self.readout_bias]
         return own + flat + ([] if self.table is None else [self.table])
 
@@ -47,7 +48,8 @@ class Prepared:
         table = None if self.table is None else rest.pop()
         size = len(fields(block.Layer))
         layers = tuple(block.Layer(*rest[i : i + size]) for i in range(0, len(rest), size))
-        return Prepared(embed, table, layers, scale, shift, readout, readout_bias)
+        loop = len(self.layers)
+        return Prepared(embed, table, layers[:loop], scale, shift, readout, readout_bias, layers[loop:])
 
 
 class LoopedTransformer:
@@ -57,9 +59,12 @@ class LoopedTransformer:
         self.config = config
         self.layout = Layout(config)
         self.linear = linear
+        self.normalise = block.normalise if config.norm == "layer" else block.unchanged
+        self.activate = block.gelu if config.activation == "gelu" else torch.relu
 
-    def prepare(self, flat: Float[Tensor, "S P"], dtype: torch.dtype = torch.float32) -> Prepared:
-        """Folds and casts the weights once, for any number of steps. Differentiable."""
+    def prepare(self, flat: Float[Tensor, "S P"], dtype: torch.dtype | None = None) -> Prepared:
+        """Folds and casts the weights once, for any number of steps, to the model's precision. Differentiable."""
+        dtype = dtype or getattr(torch, self.config.precision)
         weights = self.layout.views(flat)
         prepared = Prepared(
             weights["embed"],
@@ -69,6 +74,7 @@ class LoopedTransformer:
             weights["norm.shift"][:, None, None],
             weights["readout.weight"],
             weights["readout.bias"][:, None],
+            tuple(block.fold(weights, i, "before") for i in range(self.config.before)),
         )
         return prepared.with_tensors([tensor.to(dtype) for tensor in prepared.tensors()])
 
@@ -83,12 +89,14 @@ class LoopedTransformer:
         names = torch.arange(self.config.vocab, device=tokens.device)
         one_hot = (tokens[..., None] == names).to(weights.embed.dtype).view(s, b * size, -1)
         x = torch.bmm(one_hot, weights.embed).view(s, b, size, -1)
-        if weights.table is None:
-            return x
-        if at is None:
-            positions.check_size(self.config, size)
-            at = positions.places(self.config, b, size, tokens.device)
-        return x + weights.table[:, at]
+        if weights.table is not None:
+            if at is None:
+                positions.check_size(self.config, size)
+                at = positions.places(self.config, b, size, tokens.device)
+            x = x + weights.table[:, at]
+        for layer in weights.before:
+            x = self._layer(layer, x, partial(attention.attend, self.config.first))
+        return x
 
     def step(
         self,
@@ -102,8 +110,11 @@ class LoopedTransformer:
         """
         h = u
         for i, layer in enumerate(weights.layers):
-            h = block.apply_layer(layer, h, self._attend(caches, i), self.linear)
-        return torch.addcmul(weights.shift, block.normalise(h), weights.scale)
+            h = self._layer(layer, h, self._attend(caches, i))
+        return torch.addcmul(weights.shift, self.normalise(h), weights.scale)
+
+    def _layer(self, layer: block.Layer, h: Tensor, attend: block.Attend) -> Tensor:
+        return block.apply_layer(layer, h, attend, self.linear, self.normalise, self.activate)
 
     def _attend(self, caches: list[attention.Cache | None] | None, i: int) -> block.Attend:
         if caches is None:
@@ -116,10 +127,15 @@ class LoopedTransformer:
         return after
 
     def inject(self, h: Tensor | None, x: Tensor) -> Tensor:
-        """What a step is applied to: the input alone at first, then the state, with the input if it is injected."""
-        if h is None:
-            return x
-        return h + x if self.config.injection else h
+        """What a step is applied to: the input alone at first, then the state, with the input if it is injected.
+
+        A model with a relay tells every position what the last one, which has seen the whole row, decided.
+        """
+        u = x if h is None else h + x if self.config.injection else h
+        if not self.config.relay:
+            return u
+        told = u[..., -1:, : self.config.relay].expand(*u.shape[:-1], self.config.relay)
+        return torch.cat([told, u[..., self.config.relay :]], dim=-1)
 
     def readout(self, weights: Prepared, h: Float[Tensor, "S B L D"]) -> Float[Tensor, "S B L V"]:
         """Scores of every token at every position."""

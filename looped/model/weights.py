@@ -107,25 +107,30 @@ class Layout:
 def _weights(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...], float, float]]:
     """Name, shape, initial deviation and mean of every weight, GPT-2's way."""
     d, std = config.width, config.init_std
-    residual_std = std / math.sqrt(2 * config.layers)
     yield "embed", (config.vocab, d), config.embedding_std, 0.0
     if config.positions in ("learned", "randomised"):
         yield "position", (config.max_positions, d), config.init_std, 0.0
-    for i in range(config.layers):
-        at = f"layers.{i}."
-        yield at + "norm1.scale", (d,), 0.0, 1.0
-        yield at + "norm1.shift", (d,), 0.0, 0.0
-        yield at + "qkv.weight", (d, 3 * d), std, 0.0
-        yield at + "qkv.bias", (3 * d,), 0.0, 0.0
-        yield at + "out.weight", (d, d), residual_std, 0.0
-        yield at + "out.bias", (d,), 0.0, 0.0
-        yield at + "norm2.scale", (d,), 0.0, 1.0
-        yield at + "norm2.shift", (d,), 0.0, 0.0
-        yield at + "up.weight", (d, config.expansion * d), std, 0.0
-        yield at + "up.bias", (config.expansion * d,), 0.0, 0.0
-        yield at + "down.weight", (config.expansion * d, d), residual_std, 0.0
-        yield at + "down.bias", (d,), 0.0, 0.0
+    for stack, layers in (("before", config.before), ("layers", config.layers)):
+        for i in range(layers):
+            yield from _layer(config, f"{stack}.{i}.")
     yield "norm.scale", (d,), 0.0, 1.0
     yield "norm.shift", (d,), 0.0, 0.0
     yield "readout.weight", (d, config.vocab), std, 0.0
     yield "readout.bias", (config.vocab,), 0.0, 0.0
+
+
+def _layer(config: ModelConfig, at: str) -> Iterator[tuple[str, tuple[int, ...], float, float]]:
+    d, std = config.width, config.init_std
+    residual_std = std / math.sqrt(2 * config.layers)
+    yield at + "norm1.scale", (d,), 0.0, 1.0
+    yield at + "norm1.shift", (d,), 0.0, 0.0
+    yield at + "qkv.weight", (d, 3 * d), std, 0.0
+    yield at + "qkv.bias", (3 * d,), 0.0, 0.0
+    yield at + "out.weight", (d, d), residual_std, 0.0
+    yield at + "out.bias", (d,), 0.0, 0.0
+    yield at + "norm2.scale", (d,), 0.0, 1.0
+    yield at + "norm2.shift", (d,), 0.0, 0.0
+    yield at + "up.weight", (d, config.expansion * d), std, 0.0
+    yield at + "up.bias", (config.expansion * d,), 0.0, 0.0
+    yield at + "down.weight", (config.expansion * d, d), residual_std, 0.0
+    yield at + "down.bias", (d,), 0.0, 0.0

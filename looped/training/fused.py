@@ -52,7 +52,7 @@ def suits(config: TrainConfig, plan: Plan | None, size: int, device: torch.devic
     """Whether a stage can run this way: on CUDA, all gradients, rows that fit the attention kernel."""
     plain_rows = config.model.positions not in ("rotary", "alibi") and size <= kernels.LONGEST
     whole = plan is not None and not config.checkpointing and not config.backprop
-    return device.type == "cuda" and kernels.available() and plain_rows and whole
+    return device.type == "cuda" and kernels.available() and plain_rows and whole and config.model.ordinary
 
 
 class FusedLoop:
