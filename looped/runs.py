@@ -147,7 +147,7 @@ class Run:
         """The last good checkpoint, if there is any, and a sentence for each that had to be set aside."""
 
         def whole(metadata: Metadata, shapes: Shapes) -> None:
-            if metadata.get("config") != self._config_text:
+            if _config_in(metadata) != self.config:
                 raise InputError("it belongs to a run of another configuration")
             check(metadata, shapes)
 
@@ -220,8 +220,9 @@ def load_seed(path: Path) -> Trained:
 
     def check(metadata: Metadata, shapes: Shapes) -> None:
         config = _config_in(metadata)
-        if config.model.layers > len(shapes):  # before a layout of that many layers is made
-            raise InputError(f"it says it has {config.model.layers} layers, but holds {len(shapes)} tensors")
+        layers = config.model.before + config.model.layers
+        if layers > len(shapes):  # before a layout of that many layers is made
+            raise InputError(f"it says it has {layers} layers, but holds {len(shapes)} tensors")
         expected = {name: slot.shape for name, slot in Layout(config.model).slots.items()}
         if shapes != expected:
             odd = sorted(

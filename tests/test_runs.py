@@ -164,6 +164,17 @@ def test_a_checkpoint_of_another_run_is_not_taken(folder: Path, tmp_path: Path) 
     assert "belongs to a run of another configuration" in aside[0]
 
 
+def test_a_checkpoint_from_before_a_field_was_added_still_fits(folder: Path) -> None:
+    path = folder / "state.safetensors"
+    metadata, tensors = checkpoints.load(path, runs.STATE_KIND, anything)
+    old = json.loads(metadata["config"])
+    del old["window"], old["model"]["halt"]
+    checkpoints.save(path, runs.STATE_KIND, tensors, {**metadata, "config": json.dumps(old)})
+    with Run(folder, config()) as run:
+        found, aside = run.load_state(anything)
+    assert (found is not None, aside) == (True, [])
+
+
 def test_a_full_disk_keeps_both_checkpoints(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents(folder)
 
@@ -221,6 +232,7 @@ def test_foreign_metadata(seed_file: Path, changes: dict[str, str], complaint: s
     ("changes", "complaint"),
     [
         ({"layers": 10**9}, "says it has 1000000000 layers"),
+        ({"before": 10**9}, "says it has 1000000002 layers"),
         ({"width": 10**6}, "weights do not fit"),
         ({"width": 18}, "weights do not fit"),
         ({"positions": "learned"}, "weights do not fit its configuration, position first"),
