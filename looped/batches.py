@@ -46,7 +46,9 @@ class Batch:
         return Batch(*(getattr(self, f.name).to(device) for f in fields(self)))
 
 
-def lay_out(problems: Problems, vocab: Vocab, size: int, prediction: Prediction = "fop", pause: int = 0) -> Batch:
+def lay_out(
+    problems: Problems, vocab: Vocab, size: int, prediction: Prediction = "fop", pause: int = 0
+) -> Batch:
     """Problems as rows of `size` tokens plus `pause` pause tokens."""
     size += pause
     at = torch.arange(size, device=problems.question.device)[None, :]

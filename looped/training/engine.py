@@ -147,7 +147,9 @@ class Engine:
         )
         steps = self.method.steps(self.task, problems.steps, self.config.max_length)
         if self.config.extra:
-            steps = steps + torch.randint(self.config.extra + 1, size, device=self.device, generator=generator)
+            steps = steps + torch.randint(
+                self.config.extra + 1, size, device=self.device, generator=generator
+            )
         batch = Batch(batch.tokens, batch.targets, batch.loss_mask, steps)
         if stage.strata is not None:
             return batch, lengths == stage.longest
