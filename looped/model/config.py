@@ -29,7 +29,7 @@ class ModelConfig:
     sharpen: bool = False  # scale the scores of heads that see all by the logarithm of how much they see
     positions: PositionKind = "none"  # how a position is told apart from another, apart from the causal mask
     max_positions: int = 2048  # rows of a learned table, or the range randomised positions are drawn from
-    embedding_std: float = 1.0  # initial scale of the token embedding
+    embedding_std: float = 0.02  # initial scale of the token embedding, GPT-2's
     init_std: float = 0.02  # initial scale of every other matrix, GPT-2's
     # What a program compiled into weights asks for (`looped.compiler`); every default is the paper's block.
     norm: NormKind = "layer"  # normalise before every matrix and after every step, or nowhere
