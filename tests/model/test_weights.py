@@ -47,7 +47,7 @@ def test_weights_start_as_gpt2s_do() -> None:
     config = ModelConfig(vocab=50, layers=8, width=128)
     views = Layout(config).views(Layout(config).initialise([0]))
     for name, std in [
-        ("embed", 1.0),
+        ("embed", 0.02),
         ("layers.3.qkv.weight", 0.02),
         ("layers.3.up.weight", 0.02),
         ("layers.3.out.weight", 0.005),  # .02 / √(2 · 8): a residual branch
