@@ -59,7 +59,7 @@ THIRD_PARTY = {
     "__main__": set(),
 }
 
-# What one module may import on top of that: torch brings triton along where there is CUDA, and nowhere else.
+# What one package may import on top of that: torch brings triton along where there is CUDA, and nowhere else.
 ALSO = {"looped.model.kernels": {"triton"}}
 
 # Units that know less of the package than their layer would let them.
@@ -68,6 +68,13 @@ ONLY = {
     "figures": {"errors", "vocab"},
     "arguments": {"errors"},
 }
+
+
+def also(module: str) -> set[str]:
+    """What a module may import because of the package it lies in."""
+    return {
+        name for package, names in ALSO.items() if f"{module}.".startswith(f"{package}.") for name in names
+    }
 
 
 def unit_of(module: str) -> str:
@@ -110,7 +117,7 @@ def faults(sources: dict[str, str], declared: set[str]) -> list[str]:
             if top in sys.stdlib_module_names:
                 continue
             if top != "looped":
-                if top not in THIRD_PARTY.get(unit, declared) | ALSO.get(module, set()):
+                if top not in THIRD_PARTY.get(unit, declared) | also(module):
                     found.append(f"{module}:{line}: {unit} may not import {top}")
                 continue
             other = unit_of(target)

@@ -1,4 +1,4 @@
-"""Causal attention, per head global or banded, in plain PyTorch. The fast kernel in `kernels.py` gives the same.
+"""Causal attention, per head global or banded, in plain PyTorch. The kernel in `kernels/` gives the same.
 
 A global head sees every position up to its own; a head with band w sees the last w of them, itself included. A
 running head takes the value of the best key so far, whatever the query.

@@ -1,4 +1,4 @@
-"""What the kernels of `kernels.py` mean, in plain PyTorch: the same functions, for any device.
+"""What the kernels of `kernels/` mean, in plain PyTorch: the same functions, for any device.
 
 The fused loop (`training/fused.py`) runs on either; on the CPU the tests run it on these and hold it equal to autograd.
 Tensors are [S, rows, width]; every function writes into the tensors it is given.

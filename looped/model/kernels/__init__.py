@@ -1,0 +1,41 @@
+"""Triton kernels for CUDA.
+
+Every tensor is [S, rows, width] with contiguous rows and any stride between seeds, so that the pieces of a larger
+buffer can be read and written in place.
+"""
+
+from looped.model.kernels.adamw import adamw
+from looped.model.kernels.attention import (
+    LONGEST,
+    attend,
+    attention_backward,
+    attention_forward,
+    available,
+    suits,
+)
+from looped.model.kernels.rows import (
+    boundary_backward,
+    gelu_backward,
+    gelu_forward,
+    inject_norm,
+    input_backward,
+    norm_backward,
+    residual_norm,
+)
+
+__all__ = [
+    "LONGEST",
+    "adamw",
+    "attend",
+    "attention_backward",
+    "attention_forward",
+    "available",
+    "boundary_backward",
+    "gelu_backward",
+    "gelu_forward",
+    "inject_norm",
+    "input_backward",
+    "norm_backward",
+    "residual_norm",
+    "suits",
+]

@@ -1,0 +1,199 @@
+"""Attention for short rows, one kernel each way.
+
+A row of up to 128 positions fits one tile, so a program takes one head of one row: it reads queries, keys and values
+straight from the joint product, forms all scores, and writes the output; backward it forms the scores again. Nothing
+of size L² is stored, tiny heads (4 numbers in the paper's parity model) are padded inside the tile only, and a head's
+band is just another mask.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from looped.model.config import ModelConfig
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # a CPU build of torch comes without
+    triton = None
+
+LONGEST = 128  # positions that still fit one tile
+
+
+def available() -> bool:
+    """Whether Triton is installed."""
+    return triton is not None
+
+
+def suits(config: ModelConfig, qkv: Tensor) -> bool:
+    """Whether `attend` can take these rows."""
+    short = qkv.shape[1] <= LONGEST and config.head_size <= 128
+    known = config.ordinary and qkv.dtype != torch.float64
+    return available() and qkv.is_cuda and short and known and config.positions not in ("rotary", "alibi")
+
+
+def attend(config: ModelConfig, qkv: Tensor) -> Tensor:
+    """Causal attention of [N, L, 3D] queries, keys and values with each head's band; differentiable."""
+    return _Attention.apply(qkv.contiguous(), config)
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, qkv: Tensor, config: ModelConfig) -> Tensor:
+        n, size, width = qkv.shape
+        out = qkv.new_empty(n, size, width // 3)
+        attention_forward(config, size, _one_seed(qkv), None, _one_seed(out))
+        ctx.save_for_backward(qkv)
+        ctx.config = config
+        return out
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+        (qkv,) = ctx.saved_tensors
+        out = torch.empty_like(qkv)
+        size = qkv.shape[1]
+        attention_backward(
+            ctx.config, size, _one_seed(qkv), None, _one_seed(grad.contiguous()), _one_seed(out)
+        )
+        return out, None
+
+
+def _one_seed(rows: Tensor) -> Tensor:
+    return rows.view(1, -1, rows.shape[-1])
+
+
+@cache
+def _bands(bands: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(bands, dtype=torch.int32, device=device)
+
+
+def attention_forward(config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None, out: Tensor) -> None:
+    """Attention of rows of `size` positions; `bias` [S, 1, 3D] is added to the queries, keys and values."""
+    s, tokens, _ = qkv.shape
+    rows = tokens // size
+    _attention_forward[(s * rows * config.heads,)](
+        qkv, qkv if bias is None else bias, out, _bands(config.head_bands, qkv.device),
+        size, rows, config.heads, qkv.stride(0), out.stride(0), **_attention_tile(config, size, qkv, bias),
+    )  # fmt: skip
+
+
+def attention_backward(
+    config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None, grad: Tensor, out: Tensor
+) -> None:
+    """The gradient of `qkv` given that of the output."""
+    s, tokens, _ = qkv.shape
+    rows = tokens // size
+    _attention_backward[(s * rows * config.heads,)](
+        qkv, qkv if bias is None else bias, grad, out, _bands(config.head_bands, qkv.device),
+        size, rows, config.heads, qkv.stride(0), grad.stride(0), out.stride(0),
+        **_attention_tile(config, size, qkv, bias),
+    )  # fmt: skip
+
+
+def _attention_tile(config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None) -> dict[str, object]:
+    block = max(16, triton.next_power_of_2(size))
+    return {
+        "HEAD": config.head_size,
+        "BLOCK": block,
+        "BLOCK_HEAD": max(16, triton.next_power_of_2(config.head_size)),
+        "BIAS": bias is not None,
+        "SHARPEN": config.sharpen,
+        "PRECISION": "ieee" if qkv.dtype == torch.float32 else "tf32",
+        "num_warps": {16: 1, 32: 1, 64: 4, 128: 8}[block],
+    }
+
+
+if triton is not None:
+
+    @triton.jit
+    def _scale(at, band, HEAD: tl.constexpr, SHARPEN: tl.constexpr):
+        """What each query's scores are multiplied by."""
+        scale = tl.full(at.shape, 1.0, tl.float32) / tl.sqrt(HEAD * 1.0)
+        if SHARPEN:
+            scale = tl.where(band == 0, scale * tl.log2(at + 2.0) / 4.0, scale)
+        return scale
+
+    @triton.jit
+    def _share(q, k, band, scale, size, BLOCK: tl.constexpr, PRECISION: tl.constexpr):
+        """Softmax over the keys each query sees."""
+        at = tl.arange(0, BLOCK)
+        distance = at[:, None] - at[None, :]
+        seen = (distance >= 0) & ((band == 0) | (distance < band)) & (at[None, :] < size)
+        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale[:, None]
+        scores = tl.where(seen, scores, -1.0e30)
+        share = tl.exp(scores - tl.max(scores, axis=1)[:, None])
+        share = tl.where(seen, share, 0.0)
+        return share / tl.maximum(tl.sum(share, axis=1), 1e-30)[:, None]
+
+    @triton.jit
+    def _attention_forward(
+        qkv, bias, out, bands, size, rows, heads, qkv_stride, out_stride,
+        HEAD: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEAD: tl.constexpr, BIAS: tl.constexpr,
+        SHARPEN: tl.constexpr, PRECISION: tl.constexpr,
+    ):  # fmt: skip
+        """One head of one row: scores, softmax, output."""
+        pid = tl.program_id(0)
+        head, row = pid % heads, pid // heads
+        seed, row = (row // rows).to(tl.int64), (row % rows).to(tl.int64)
+        width = heads * HEAD
+        at, d = tl.arange(0, BLOCK), tl.arange(0, BLOCK_HEAD)
+        inside = (at[:, None] < size) & (d[None, :] < HEAD)
+        place = qkv + seed * qkv_stride + (row * size + at[:, None]) * 3 * width + head * HEAD + d[None, :]
+        q = tl.load(place, mask=inside, other=0.0)
+        k = tl.load(place + width, mask=inside, other=0.0)
+        v = tl.load(place + 2 * width, mask=inside, other=0.0)
+        if BIAS:
+            at_bias = bias + seed * 3 * width + head * HEAD + d
+            q += tl.load(at_bias, mask=d < HEAD, other=0.0)[None, :]
+            k += tl.load(at_bias + width, mask=d < HEAD, other=0.0)[None, :]
+            v += tl.load(at_bias + 2 * width, mask=d < HEAD, other=0.0)[None, :]
+        band = tl.load(bands + head)
+        scale = _scale(at, band, HEAD, SHARPEN)
+        share = _share(q, k, band, scale, size, BLOCK, PRECISION)
+        mixed = tl.dot(share.to(v.dtype), v, input_precision=PRECISION)
+        place = out + seed * out_stride + (row * size + at[:, None]) * width + head * HEAD + d[None, :]
+        tl.store(place, mixed.to(v.dtype), mask=inside)
+
+    @triton.jit
+    def _attention_backward(
+        qkv, bias, grad, out, bands, size, rows, heads, qkv_stride, grad_stride, out_stride,
+        HEAD: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEAD: tl.constexpr, BIAS: tl.constexpr,
+        SHARPEN: tl.constexpr, PRECISION: tl.constexpr,
+    ):  # fmt: skip
+        """One head of one row: the gradients of its queries, keys and values."""
+        pid = tl.program_id(0)
+        head, row = pid % heads, pid // heads
+        seed, row = (row // rows).to(tl.int64), (row % rows).to(tl.int64)
+        width = heads * HEAD
+        at, d = tl.arange(0, BLOCK), tl.arange(0, BLOCK_HEAD)
+        inside = (at[:, None] < size) & (d[None, :] < HEAD)
+        spot = (row * size + at[:, None]) * 3 * width + head * HEAD + d[None, :]
+        place = qkv + seed * qkv_stride + spot
+        q = tl.load(place, mask=inside, other=0.0)
+        k = tl.load(place + width, mask=inside, other=0.0)
+        v = tl.load(place + 2 * width, mask=inside, other=0.0)
+        if BIAS:
+            at_bias = bias + seed * 3 * width + head * HEAD + d
+            q += tl.load(at_bias, mask=d < HEAD, other=0.0)[None, :]
+            k += tl.load(at_bias + width, mask=d < HEAD, other=0.0)[None, :]
+            v += tl.load(at_bias + 2 * width, mask=d < HEAD, other=0.0)[None, :]
+        at_grad = grad + seed * grad_stride + (row * size + at[:, None]) * width + head * HEAD + d[None, :]
+        g = tl.load(at_grad, mask=inside, other=0.0)
+        band = tl.load(bands + head)
+        scale = _scale(at, band, HEAD, SHARPEN)
+        share = _share(q, k, band, scale, size, BLOCK, PRECISION)
+        dv = tl.dot(tl.trans(share.to(v.dtype)), g, input_precision=PRECISION)
+        ds = tl.dot(g, tl.trans(v), input_precision=PRECISION)
+        ds = share * (ds - tl.sum(ds * share, axis=1)[:, None]) * scale[:, None]
+        ds = ds.to(v.dtype)
+        dq = tl.dot(ds, k, input_precision=PRECISION)
+        dk = tl.dot(tl.trans(ds), q, input_precision=PRECISION)
+        place = out + seed * out_stride + spot
+        tl.store(place, dq.to(v.dtype), mask=inside)
+        tl.store(place + width, dk.to(v.dtype), mask=inside)
+        tl.store(place + 2 * width, dv.to(v.dtype), mask=inside)
