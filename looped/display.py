@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -105,6 +105,7 @@ def _number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
+@runtime_checkable
 class Tracker(Protocol):
     """Anything with the `log` of wandb."""
 

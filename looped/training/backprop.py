@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from looped.batches import Batch
@@ -30,7 +30,7 @@ class Outcome:
     """What one pass tells: per seed, and which rows were answered exactly."""
 
     loss: Float[Tensor, "S"]
-    exact: Float[Tensor, "S B"]
+    exact: Bool[Tensor, "S B"]
 
 
 def backpropagate(

@@ -35,7 +35,7 @@ LARGEST_SHARE = 0.05  # of the time that may go into checkpoints made by the clo
 class Cadence:
     """How often what happens; 0 means a default that follows from the number of steps."""
 
-    report_steps: int = 0  # gradient steps between two reports: a 500th of all
+    report_steps: int = 0  # gradient steps between two reports: a 500th of all, at least 10
     evaluate_steps: int = 0  # between two evaluations: a tenth of all, at least 100
     save_steps: int = 0  # between two checkpoints: by the clock
     save_seconds: float = 60.0  # between two checkpoints by the clock
@@ -95,7 +95,7 @@ class _Training:
         cadence: Cadence,
     ) -> None:
         self.config, self.run, self.listeners, self.cadence = config, run, listeners, cadence
-        self.report_steps = cadence.report_steps or max(1, config.steps // 500)
+        self.report_steps = cadence.report_steps or max(10, config.steps // 500)
         self.evaluate_steps = cadence.evaluate_steps or max(100, config.steps // 10)
         self.engine = Engine(config, device)
         self.window = Window(len(config.seeds), device)

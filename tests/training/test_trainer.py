@@ -152,7 +152,7 @@ def test_stopping_says_so_and_leaves_weights_to_use(tiny, tmp_path: Path) -> Non
     summary = train(tiny(), tmp_path, cadence=OFTEN, time_limit_s=1e-9)
     assert (summary.ending, summary.step) == ("time limit", 12)
     with pytest.raises(InputError, match="time limit must be above 0"):
-        train(tiny(), tmp_path, time_limit_s=0)
+        train(tiny(), tmp_path, time_limit_s=0.0)
 
 
 # --- blows -------------------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def test_the_clock_saves_but_not_all_the_time(tiny, tmp_path: Path, monkeypatch)
     now = iter(range(10**6))
     monkeypatch.setattr(trainer.time, "monotonic", lambda: float(next(now)))
     monkeypatch.setattr(trainer._Training, "_save", _slow_save(saves, trainer._Training._save))
-    train(tiny(steps=60), tmp_path, cadence=Cadence(save_seconds=5, samples=4, evaluate_steps=60))
+    train(tiny(steps=60), tmp_path, cadence=Cadence(save_seconds=5.0, samples=4, evaluate_steps=60))
     assert len(saves) > 2
     assert all(later - earlier >= 5 for earlier, later in pairwise(saves))
 
