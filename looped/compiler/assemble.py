@@ -1,0 +1,212 @@
+"""A program into a model: graph, layers, matrices, one after the other. Knows the order, not how each is done."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from looped.compiler import controller, emit, schedule
+from looped.compiler.controller import CLOCK, Control
+from looped.compiler.frontend import Traced, trace
+from looped.compiler.graph import Domain, Node
+from looped.compiler.lowering import Lowering, Solid, Sum
+from looped.compiler.operations import INDEX, SQUARE
+from looped.compiler.refusal import refuse
+from looped.model.config import ModelConfig
+from looped.rasp.checker import check_program
+from looped.rasp.program import ROW, Program
+from looped.rasp.rules import LegalityError, function_place
+
+LONGEST = 4096  # positions of a row, unless asked for fewer: the largest whose square a float32 can hold
+MOST_WIDTH = 2048
+SURE = 16.0  # how far the scores of the right token and its neighbour lie apart
+OUTPUT = "output"
+
+Weights = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """A model's configuration and weights, and where in the state what stands."""
+
+    config: ModelConfig
+    weights: Weights
+    variables: dict[str, int]  # the program's, and `output`
+    others: dict[str, int]  # flags, clock, token, index
+    layers_before: list[emit.LayerPlan]
+    layers: list[emit.LayerPlan]
+
+
+def assemble(program: Program, longest: int = LONGEST, most_width: int = MOST_WIDTH) -> Assembled:
+    """Turns a legal program into weights for rows of up to `longest` positions."""
+    for violation in check_program(program):
+        raise LegalityError(violation)
+    traced = trace(program, longest)
+    control = controller.control(program, traced)
+    lower = Lowering()
+    leaves = _leaves(traced, control)
+    solids = {name: lower(node).terms[0][1] for name, node in leaves.items()}
+    first, after = _values(traced, control, leaves, lower)
+    embedded = {solids[name] for name in (ROW, INDEX, SQUARE)}
+    step = schedule.plan([(solids[n], v) for n, v in after.items()], _given(after, solids), ())
+    kept = _invariants(step, set(solids.values()))
+    before = schedule.plan([(solids[n], v) for n, v in first.items()], embedded, kept)
+    places = {solid: i for i, solid in enumerate([*solids.values(), *kept])}
+    end = max(schedule.allocate(part, len(places), kept) for part in (before, step))
+    sections = []
+    for part, fresh in ((before, True), (step, False)):
+        known = {**places, **part.places}
+        sections.append((emit.layer_plans(part, known.__getitem__, fresh), known))
+    return _model(
+        program, sections, end, longest, most_width, {n: places[s] for n, s in solids.items()}, traced
+    )
+
+
+def _leaves(traced: Traced, control: Control) -> dict[str, Node]:
+    """Everything that has a fixed place, flags first and among them `done` first: the relay tells those."""
+    graph, operations = traced.graph, traced.operations
+    domain = Domain.of([0])
+    for node in (traced.first_output, *traced.outputs):
+        domain = domain.join(node.domain)
+    return {
+        **{name: control.leaves[name] for name in reversed(control.flags)},
+        ROW: traced.row,
+        INDEX: operations.index,
+        SQUARE: operations.index_squared,
+        CLOCK: control.leaves[CLOCK],
+        **{f"state {name}": node for name, node in traced.leaves.items()},
+        OUTPUT: graph.leaf(OUTPUT, domain, invariant=False),
+    }
+
+
+def _values(
+    traced: Traced, control: Control, leaves: dict[str, Node], lower: Lowering
+) -> tuple[dict[str, Sum], dict[str, Sum]]:
+    """The values of everything that changes, before the loop and after a step."""
+    graph = traced.graph
+    first = {f"state {name}": node for name, node in traced.first.items()} | control.first
+    first[OUTPUT] = traced.first_output
+    after = dict(control.after)
+    states = [{f"state {name}": node for name, node in state.items()} for state in traced.after]
+    results = [{**state, OUTPUT: output} for state, output in zip(states, traced.outputs, strict=True)]
+    for name in (*(f"state {name}" for name in traced.first), OUTPUT):
+        value = leaves[name]
+        for loop, result in reversed(list(enumerate(results))):
+            value = _chosen(traced, control, loop, result[name], value)
+        after[name] = value
+    still = {name for name, node in after.items() if node is leaves[name]}
+    sums = {name: lower(node) for name, node in first.items()}
+    return (
+        {
+            name: value
+            for name, value in sums.items()
+            if value != Sum() and (name != OUTPUT or _may_be_empty(first))
+        },
+        {name: lower(node) for name, node in after.items() if name not in still},
+    )
+
+
+def _may_be_empty(first: dict[str, Node]) -> bool:
+    """Whether there may be no step at all, so that the output must be there before the first."""
+    return first["done"].op == "const" and first["done"].domain.low == 1
+
+
+def _chosen(traced: Traced, control: Control, loop: int, new: Node, old: Node) -> Node:
+    graph = traced.graph
+    if len(control.flags) == 1:
+        return graph.choose(control.leaves["done"], old, new)
+    return graph.choose(control.running(traced, loop), new, old)
+
+
+def _given(after: dict[str, Sum], solids: dict[str, Solid]) -> set[Solid]:
+    """What stands in the state when a step begins: variables, and whatever is the same at every step."""
+    given, seen = set(solids.values()), set()
+    work = [solid for value in after.values() for _, solid in value.terms]
+    while work:
+        solid = work.pop()
+        if solid in seen:
+            continue
+        seen.add(solid)
+        if solid.invariant:
+            given.add(solid)
+        else:
+            work += [inner for part in solid.inputs() for _, inner in part.terms]
+    return given
+
+
+def _invariants(step: schedule.Section, leaves: set[Solid]) -> list[Solid]:
+    parts = [part for solid in step.slots for part in solid.inputs()]
+    parts += [commit.value for commit in step.commits]
+    found = dict.fromkeys(solid for part in parts for _, solid in part.terms if solid.invariant)
+    return [solid for solid in found if solid not in leaves]
+
+
+def _model(
+    program: Program,
+    sections: list[tuple[list[emit.LayerPlan], dict[Solid, int]]],
+    end: int,
+    longest: int,
+    most_width: int,
+    named: dict[str, int],
+    traced: Traced,
+) -> Assembled:
+    """Chooses the sizes and fills the matrices."""
+    plans = [plan for layers, _ in sections for plan in layers]
+    size = emit.head_size(plans)
+    layouts = [emit.HeadLayout.of(layers, size) for layers, _ in sections]
+    heads = max(*(layout.heads for layout in layouts), math.ceil(end / size), 1)
+    width = heads * size
+    if width > most_width:
+        refuse(
+            "width",
+            f"{program.name} needs a width of {width}, more than {most_width}",
+            function_place(program.prepare),
+        )
+    layouts = [layout.padded(heads) for layout in layouts]
+    hidden = max([len(plan.units) for plan in plans] or [1])
+    expansion = max(1, math.ceil(hidden / width))
+    weights: Weights = {}
+    for stack, (layers, known), layout in zip(("before", "layers"), sections, layouts, strict=True):
+        for i, plan in enumerate(layers):
+            made = emit.matrices(plan, layout, width, size, expansion * width, known.__getitem__)
+            weights |= {f"{stack}.{i}.{name}": value for name, value in made.items()}
+    flags = len(program.loops) or 1
+    config = ModelConfig(
+        vocab=len(program.vocab),
+        layers=len(sections[1][0]),
+        heads=heads,
+        width=width,
+        expansion=expansion,
+        injection=False,
+        bands=layouts[1].bands,
+        positions="learned",
+        max_positions=longest,
+        norm="none",
+        activation="relu",
+        precision="float64",
+        running=layouts[1].running,
+        before=len(sections[0][0]),
+        before_bands=layouts[0].bands,
+        before_running=layouts[0].running,
+        relay=flags,
+        halt=0,
+    )
+    _fill_ends(weights, config, named)
+    variables = {name: named[f"state {name}"] for name in traced.first} | {OUTPUT: named[OUTPUT]}
+    others = {name: place for name, place in named.items() if place not in variables.values()}
+    return Assembled(config, weights, variables, others, sections[0][0], sections[1][0])
+
+
+def _fill_ends(weights: Weights, config: ModelConfig, named: dict[str, int]) -> None:
+    """Embedding, positions and readout: of all tokens v, 2vy - v² is largest at v = y."""
+    tokens, positions = np.arange(config.vocab), np.arange(config.max_positions)
+    weights["embed"] = np.zeros((config.vocab, config.width))
+    weights["embed"][:, named[ROW]] = tokens
+    weights["position"] = np.zeros((config.max_positions, config.width))
+    weights["position"][:, named[INDEX]] = positions
+    weights["position"][:, named[SQUARE]] = positions**2
+    weights["readout.weight"] = np.zeros((config.width, config.vocab))
+    weights["readout.weight"][named[OUTPUT]] = 2 * SURE * tokens
+    weights["readout.bias"] = -SURE * tokens.astype(float) ** 2

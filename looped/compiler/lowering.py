@@ -1,0 +1,347 @@
+"""Nodes into the few things that a layer can do. Knows sums of products and thresholds, no matrices.
+
+A solid is a number that will stand in the state: something given, something a head brings, or what a
+feed-forward layer computes in one go. Everything else is a weighted sum of solids, taken wherever it is needed.
+
+    Steps   a function of one weighted sum z: a value at the far left, and a jump at each threshold. A function of
+            several variables is one of a single z, their values read as the digits of one number.
+    Mux     one of several values, by flags: each value passes where its flags are as they should be
+    Move    the sum itself
+
+A chain of functions over small domains becomes one function, so that it takes one layer and not many.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from looped.compiler.graph import Array, Domain, HeadForm, Node
+
+FUSED = 256  # combinations of values that fused functions may have
+FEW_JUMPS = 32  # above this a choice is made by flags where it can be
+MOST_FLAGS = 6  # of one choice
+DIGIT_ORDERS = 24  # orders of the digits that are tried
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A weighted sum of solids and a constant."""
+
+    terms: tuple[tuple[float, Solid], ...] = ()
+    constant: float = 0.0
+
+    def plus(self, other: Sum, weight: float = 1.0) -> Sum:
+        """This sum and a multiple of another."""
+        weights = {solid: own for own, solid in self.terms}
+        for own, solid in other.terms:
+            weights[solid] = weights.get(solid, 0.0) + weight * own
+        kept = tuple((own, solid) for solid, own in weights.items() if own)
+        return Sum(kept, self.constant + weight * other.constant)
+
+
+@dataclass(frozen=True, eq=False)
+class Solid:
+    """A number in the state."""
+
+    domain: Domain
+    invariant: bool
+    name: str = ""  # of something given
+
+    def inputs(self) -> tuple[Sum, ...]:
+        """What it is computed from."""
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
+class Brought(Solid):
+    """What a head brings."""
+
+    form: HeadForm = field(default_factory=HeadForm)
+    pairs: tuple[tuple[Sum, Sum], ...] = ()
+    value: Sum = field(default_factory=Sum)
+
+    def inputs(self) -> tuple[Sum, ...]:
+        """Queries, keys and the value."""
+        return (*(part for pair in self.pairs for part in pair), self.value)
+
+
+@dataclass(frozen=True, eq=False)
+class Steps(Solid):
+    """A step function of a sum: `base`, and more by each jump from its threshold on.
+
+    A threshold has a ramp before it, from `ramp[0]` to `ramp[1]` below; nothing ever stands on a ramp.
+    """
+
+    z: Sum = field(default_factory=Sum)
+    base: float = 0.0
+    jumps: tuple[tuple[float, float], ...] = ()
+    ramp: tuple[float, float] = (0.75, 0.25)
+
+    def inputs(self) -> tuple[Sum, ...]:
+        """The sum."""
+        return (self.z,)
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """One way through a choice: flags and what each must be, and the value that then passes."""
+
+    flags: tuple[tuple[Sum, bool], ...]
+    value: Sum
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Mux(Solid):
+    """The value of the one way whose flags are as they must be."""
+
+    ways: tuple[Way, ...] = ()
+
+    def inputs(self) -> tuple[Sum, ...]:
+        """Flags and values."""
+        return tuple(part for way in self.ways for part in (*(flag for flag, _ in way.flags), way.value))
+
+
+class Lowering:
+    """Lowers the nodes of one graph, each once."""
+
+    def __init__(self) -> None:
+        self._done: dict[Node, Sum] = {}
+
+    def __call__(self, node: Node) -> Sum:
+        """The node as a sum of solids."""
+        if node not in self._done:
+            self._done[node] = getattr(self, f"_{node.op}")(node)
+        return self._done[node]
+
+    def _leaf(self, node: Node) -> Sum:
+        name = node.data[0]  # type: ignore[index]
+        return _alone(Solid(node.domain, node.invariant, name))
+
+    def _const(self, node: Node) -> Sum:
+        return Sum((), node.domain.low)
+
+    def _affine(self, node: Node) -> Sum:
+        weights, constant = node.data  # type: ignore[misc]
+        total = Sum((), constant)
+        for weight, arg in zip(weights, node.args, strict=True):
+            total = total.plus(self(arg), weight)
+        return total
+
+    def _read(self, node: Node) -> Sum:
+        assert isinstance(node.data, HeadForm)
+        value, *rest = map(self, node.args)
+        pairs = tuple(zip(rest[::2], rest[1::2], strict=True))
+        return _alone(Brought(node.domain, node.invariant, "", node.data, pairs, value))
+
+    def _compare(self, node: Node) -> Sum:
+        jumps = ((0.0, 1.0),) if node.data == ">=" else ((0.0, 1.0), (1.0, -1.0))
+        return _alone(Steps(node.domain, node.invariant, "", self(node.args[0]), 0.0, jumps))
+
+    def _floor(self, node: Node) -> Sum:
+        assert isinstance(node.data, int) and node.domain.values is not None
+        fine = 1.0 / 2 ** int(np.ceil(np.log2(node.data)))
+        low, *rest = node.domain.values
+        # Towards zero: above it, value k begins at k; below it, just after k - 1.
+        jumps = tuple((float(k) if k > 0 else k - 1 + fine, 1.0) for k in rest)
+        ramp = (0.75 * fine, 0.25 * fine)
+        return _alone(Steps(node.domain, node.invariant, "", self(node.args[0]), float(low), jumps, ramp))
+
+    # --- functions over finite domains -----------------------------------------------------------------------
+    def _point(self, node: Node) -> Sum:
+        args = _frontier(node)
+        cells = int(np.prod([arg.size for arg in args]))
+        if cells > FUSED and node.branches is not None:
+            return self._choose(node)
+        values = _evaluate(node, args)
+        straight = _straight(args, values)
+        if straight is not None:
+            total = Sum((), straight[-1])
+            for weight, arg in zip(straight, args, strict=False):
+                total = total.plus(self(arg), weight)
+            return total
+        z, base, jumps = self._digits(args, values)
+        if len(jumps) > FEW_JUMPS and node.branches is not None:
+            return self._choose(node)
+        return _alone(Steps(node.domain, node.invariant, "", z, base, jumps))
+
+    def _digits(
+        self, args: Sequence[Node], values: Array
+    ) -> tuple[Sum, float, tuple[tuple[float, float], ...]]:
+        """The weights of the arguments that make the function a step function with the fewest jumps."""
+        grids = np.meshgrid(*(np.array(arg.domain.values) for arg in args), indexing="ij")
+        best: tuple[list[float], float, tuple[tuple[float, float], ...]] | None = None
+        for weights in _codes(args):
+            code = sum(weight * grid for weight, grid in zip(weights, grids, strict=True))
+            jumps = _jumps(np.asarray(code).reshape(-1), values.reshape(-1))
+            if jumps is not None and (best is None or len(jumps[1]) < len(best[2])):
+                best = (weights, *jumps)
+        assert best is not None
+        total = Sum()
+        for weight, arg in zip(best[0], args, strict=True):
+            total = total.plus(self(arg), weight)
+        return total, best[1], best[2]
+
+    # --- choices ------------------------------------------------------------------------------------------------
+    def _choose(self, node: Node) -> Sum:
+        flags: list[Node] = []
+        tree = _tree(node, node, flags)
+        chosen: dict[Node, set[tuple[bool | None, ...]]] = {}
+        for assignment in itertools.product((False, True), repeat=len(flags)):
+            leaf = _follow(tree, dict(zip(flags, assignment, strict=True)))
+            chosen.setdefault(leaf, set()).add(assignment)
+        ways = []
+        for leaf, cubes in chosen.items():
+            for cube in _merged(cubes):
+                fixed = tuple((self(f), bool(v)) for f, v in zip(flags, cube, strict=True) if v is not None)
+                ways.append(Way(fixed, self(leaf), leaf.domain.low, leaf.domain.high))
+        return _alone(Mux(node.domain, node.invariant, "", tuple(ways)))
+
+
+def _alone(solid: Solid) -> Sum:
+    return Sum(((1.0, solid),))
+
+
+# --- fusing ---------------------------------------------------------------------------------------------------
+def _frontier(node: Node) -> list[Node]:
+    """The arguments of a function and of the functions behind it, as far back as the combinations stay few."""
+    args = list(node.args)
+    tried: set[Node] = set()
+    while True:
+        for arg in args:
+            if arg in tried or arg.op != "point" or (arg.invariant and not node.invariant):
+                continue
+            tried.add(arg)
+            wider = list(dict.fromkeys([*(a for a in args if a is not arg), *arg.args]))
+            cells = np.prod([float(a.size) for a in wider])
+            if cells <= max(FUSED, np.prod([float(a.size) for a in args])):
+                args = wider
+                break
+        else:
+            return args
+
+
+def _evaluate(node: Node, args: Sequence[Node]) -> Array:
+    """The node's values over the product of the domains of `args`, from which it can be computed."""
+    shape = [arg.size for arg in args]
+    grids = np.indices(shape)
+    known: dict[Node, Array] = dict(zip(args, grids, strict=True))  # places in the domain
+
+    def place(of: Node) -> Array:
+        if of not in known:
+            known[of] = np.searchsorted(np.array(of.domain.values), value(of))
+        return known[of]
+
+    def value(of: Node) -> Array:
+        if of.op == "const":
+            return np.full(shape, int(of.domain.low))
+        assert of.table is not None
+        return np.asarray(of.table[tuple(place(arg) for arg in of.args)])
+
+    return value(node)
+
+
+def _straight(args: Sequence[Node], values: Array) -> list[float] | None:
+    """Whole weights and a constant, if the function is a weighted sum of its arguments."""
+    weights: list[float] = []
+    for axis, arg in enumerate(args):
+        ends = np.array(arg.domain.values)
+        if len(ends) < 2:
+            weights.append(0.0)
+            continue
+        line = values.take(0, axis=axis).reshape(-1)[0], values.take(1, axis=axis).reshape(-1)[0]
+        weights.append(float(line[1] - line[0]) / float(ends[1] - ends[0]))
+    if any(not weight.is_integer() for weight in weights):
+        return None
+    grids = np.meshgrid(*(np.array(arg.domain.values) for arg in args), indexing="ij")
+    total = np.asarray(sum(weight * grid for weight, grid in zip(weights, grids, strict=True)))
+    rest = values - total
+    return [*weights, float(rest.reshape(-1)[0])] if (rest == rest.reshape(-1)[0]).all() else None
+
+
+def _codes(args: Sequence[Node]) -> list[list[float]]:
+    """Weights that may tell all combinations apart that have to be: sums, differences, digits in some order."""
+    found: list[list[float]] = [[1.0] * len(args)]
+    if len(args) == 2:
+        found.append([1.0, -1.0])
+    for order in itertools.islice(itertools.permutations(range(len(args))), DIGIT_ORDERS):
+        weights, weight = [0.0] * len(args), 1.0
+        for i in order:
+            weights[i] = weight
+            weight *= args[i].domain.high - args[i].domain.low + 1
+        found.append(weights)
+    return found
+
+
+def _jumps(code: Array, values: Array) -> tuple[float, tuple[tuple[float, float], ...]] | None:
+    """First value and jumps of a function of the code; None if a code has two values."""
+    order = np.argsort(code, kind="stable")
+    code, values = code[order], values[order]
+    same = code[1:] == code[:-1]
+    if (values[1:] != values[:-1])[same].any():
+        return None
+    at = np.flatnonzero(values[1:] != values[:-1]) + 1
+    return float(values[0]), tuple((float(code[i]), float(values[i] - values[i - 1])) for i in at)
+
+
+# --- choices ---------------------------------------------------------------------------------------------------
+def _tree(node: Node, root: Node, flags: list[Node]) -> Any:
+    """A choice within choices as (condition, then, else); what is no choice, or takes too many flags, is a leaf."""
+    branches = node.branches if node.op == "point" else node.args if node.op == "choose" else None
+    if branches is None or (node.invariant and not root.invariant):
+        return node
+    condition, x, y = branches
+    needed = _flags_of(condition, root)
+    wider = list(dict.fromkeys([*flags, *needed]))
+    if len(wider) > MOST_FLAGS:
+        if node is root:
+            needed = [condition]
+            wider = list(dict.fromkeys([*flags, condition]))
+        else:
+            return node
+    flags[:] = wider
+    return condition, needed, _tree(x, root, flags), _tree(y, root, flags)
+
+
+def _flags_of(condition: Node, root: Node) -> list[Node]:
+    """The flags that a condition is a function of, or the condition itself."""
+    if condition.op != "point" or (condition.invariant and not root.invariant):
+        return [condition]
+    frontier = _frontier(condition)
+    if len(frontier) <= 4 and all(arg.domain.values == (0, 1) for arg in frontier):
+        return frontier
+    return [condition]
+
+
+def _follow(tree: Any, flags: dict[Node, bool]) -> Node:
+    if isinstance(tree, Node):
+        return tree
+    condition, needed, x, y = tree
+    if needed == [condition]:
+        holds = flags[condition]
+    else:
+        table = _evaluate(condition, needed)
+        holds = bool(table[tuple(int(flags[flag]) for flag in needed)])
+    return _follow(x if holds else y, flags)
+
+
+def _merged(cubes: set[tuple[bool | None, ...]]) -> list[tuple[bool | None, ...]]:
+    """Fewer cubes that cover the same assignments, still without overlap."""
+    work = set(cubes)
+    changed = True
+    while changed:
+        changed = False
+        for a, b in itertools.combinations(sorted(work, key=str), 2):
+            apart = [i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
+            if len(apart) == 1 and a[apart[0]] is not None and b[apart[0]] is not None:
+                work -= {a, b}
+                work.add(tuple(None if i == apart[0] else x for i, x in enumerate(a)))
+                changed = True
+                break
+    return sorted(work, key=str)

@@ -1,0 +1,122 @@
+"""What happens in which layer, and where in the state each number stands. Knows no matrices.
+
+Slots are counted through a section (the layers before the loop, or the block): attention of layer i is slot 2i, its
+feed-forward part slot 2i + 1. Everything is done as early as it can be; the variables change in the last slot, all
+at once. A number that is needed no more is taken out of the state by the next feed-forward part, and its place
+is given to another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from looped.compiler.lowering import Brought, Mux, Solid, Steps, Sum
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A variable's new value: computed straight into its place, or moved there."""
+
+    target: Solid
+    value: Sum
+    direct: Solid | None  # what computes it, if nobody else needs that
+
+
+@dataclass
+class Section:
+    """A stretch of layers: what is computed in which slot, where it stands, and when it is taken out."""
+
+    commits: list[Commit]
+    slots: dict[Solid, int] = field(default_factory=dict)
+    places: dict[Solid, int] = field(default_factory=dict)  # of numbers that do not outlive the section
+    cleared: dict[Solid, int] = field(default_factory=dict)  # slot of a feed-forward part
+    last: int = -1  # slot in which the variables change
+
+    @property
+    def layers(self) -> int:
+        """How many layers it takes."""
+        return (self.last + 1) // 2
+
+
+def plan(commits: Iterable[tuple[Solid, Sum]], given: set[Solid], kept: Iterable[Solid]) -> Section:
+    """The schedule for new values of variables, from what is given; `kept` are computed too, and stay."""
+    goals, kept = list(commits), set(kept)
+    uses = Counter(solid for _, value in goals for _, solid in value.terms)
+    order: list[Solid] = []
+    for solid in [solid for _, value in goals for _, solid in value.terms] + list(kept):
+        _visit(solid, given, uses, order)
+    section = Section([Commit(target, value, _direct(value, given, uses, kept)) for target, value in goals])
+    _assign_slots(section, order, given)
+    return section
+
+
+def _visit(solid: Solid, given: set[Solid], uses: Counter[Solid], order: list[Solid]) -> None:
+    """Appends what a solid needs, then the solid, each once; counts who is used by whom."""
+    if solid in given or solid in order:
+        return
+    for part in solid.inputs():
+        for _, inner in part.terms:
+            _visit(inner, given, uses, order)
+    for inner in {inner for part in solid.inputs() for _, inner in part.terms}:
+        uses[inner] += 1
+    order.append(solid)
+
+
+def _direct(value: Sum, given: set[Solid], uses: Counter[Solid], kept: set[Solid]) -> Solid | None:
+    if len(value.terms) != 1 or value.constant or value.terms[0][0] != 1:
+        return None
+    solid = value.terms[0][1]
+    if solid in given or solid in kept or uses[solid] != 1 or not isinstance(solid, Steps | Mux):
+        return None
+    return solid
+
+
+def _assign_slots(section: Section, order: list[Solid], given: set[Solid]) -> None:
+    def ready(parts: Iterable[Sum]) -> int:
+        return max([section.slots.get(solid, -1) for part in parts for _, solid in part.terms], default=-1)
+
+    for solid in order:
+        after = ready(solid.inputs()) + 1
+        even = isinstance(solid, Brought)
+        section.slots[solid] = after if (after % 2 == 0) == even else after + 1
+    late = {commit.direct for commit in section.commits if commit.direct is not None}
+    earliest = [section.slots[solid] for solid in order]
+    for commit in section.commits:
+        if commit.direct is None:
+            earliest.append(ready([commit.value]) + 1)
+    if earliest:
+        section.last = max(earliest) + (max(earliest) % 2 == 0)
+    for solid in late:
+        section.slots[solid] = section.last
+
+
+def allocate(section: Section, order_from: int, stays: set[Solid]) -> int:
+    """Gives a place to every number that does not stay, from `order_from` on; returns the first place not used."""
+    last_use: dict[Solid, int] = {}
+    for solid, slot in section.slots.items():
+        for part in solid.inputs():
+            for _, inner in part.terms:
+                last_use[inner] = max(last_use.get(inner, -1), slot)
+    for commit in section.commits:
+        for _, inner in commit.value.terms:
+            last_use[inner] = max(last_use.get(inner, -1), section.last)
+    direct = {commit.direct for commit in section.commits}
+    free: list[tuple[int, int]] = []  # (place, slot from which on it is free)
+    end = order_from
+    for solid in sorted(section.slots, key=lambda s: section.slots[s]):
+        if solid in stays or solid in direct:
+            continue
+        born = section.slots[solid]
+        match = next((entry for entry in free if entry[1] < born), None)
+        if match is None:
+            place, end = end, end + 1
+        else:
+            place = match[0]
+            free.remove(match)
+        used = last_use[solid]
+        section.places[solid] = place
+        section.cleared[solid] = used if used % 2 else used + 1
+        free.append((place, section.cleared[solid]))
+    return end

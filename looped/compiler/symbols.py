@@ -1,0 +1,203 @@
+"""Symbolic sequences: a program runs on these once, and what it does is noted in a graph instead of done.
+
+A `Symbol` has a sequence's operators and the same kinds. What an operator does to values is never restated: the
+language's own operator is called on every combination of values, and its results are the node's table. Only
+indices and counts, which have no finite domain, are spelled out: comparison, + 1, - 1, a choice.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from looped.compiler.graph import TABLE_LIMIT, Domain, Graph, Node, values_of
+from looped.compiler.refusal import at_the_programs_line, refuse
+from looped.rasp import library
+from looped.rasp.sequence import Kind, Seq, kind_of, unwrap
+
+Operand = "Symbol | int"
+
+
+class Symbol:
+    """A sequence that stands for its values: a node of the graph, and a kind."""
+
+    __slots__ = ("constant", "graph", "kind", "node")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, graph: Graph, node: Node, kind: Kind, constant: int | None = None) -> None:
+        self.graph, self.node, self.kind, self.constant = graph, node, kind, constant
+
+    def __add__(self, other: Symbol | int) -> Symbol:
+        return pointwise(operator.add, self, other)
+
+    def __radd__(self, other: int) -> Symbol:
+        return pointwise(operator.add, other, self)
+
+    def __sub__(self, other: Symbol | int) -> Symbol:
+        return pointwise(operator.sub, self, other)
+
+    def __rsub__(self, other: int) -> Symbol:
+        return pointwise(operator.sub, other, self)
+
+    def __mul__(self, other: Symbol | int) -> Symbol:
+        return pointwise(operator.mul, self, other)
+
+    def __rmul__(self, other: int) -> Symbol:
+        return pointwise(operator.mul, other, self)
+
+    def __floordiv__(self, other: int) -> Symbol:
+        return pointwise(lambda x: x // other, self)
+
+    def __mod__(self, other: int) -> Symbol:
+        return pointwise(lambda x: x % other, self)
+
+    def __neg__(self) -> Symbol:
+        return pointwise(operator.neg, self)
+
+    def __and__(self, other: Symbol | int) -> Symbol:
+        return pointwise(operator.and_, self, other)
+
+    def __rand__(self, other: int) -> Symbol:
+        return pointwise(operator.and_, other, self)
+
+    def __or__(self, other: Symbol | int) -> Symbol:
+        return pointwise(operator.or_, self, other)
+
+    def __ror__(self, other: int) -> Symbol:
+        return pointwise(operator.or_, other, self)
+
+    def __xor__(self, other: Symbol | int) -> Symbol:
+        return pointwise(operator.xor, self, other)
+
+    def __rxor__(self, other: int) -> Symbol:
+        return pointwise(operator.xor, other, self)
+
+    def __invert__(self) -> Symbol:
+        return pointwise(operator.invert, self)
+
+    def __eq__(self, other: Symbol | int) -> Symbol:  # type: ignore[override]
+        return pointwise(operator.eq, self, other)
+
+    def __ne__(self, other: Symbol | int) -> Symbol:  # type: ignore[override]
+        return pointwise(operator.ne, self, other)
+
+    def __lt__(self, other: Symbol | int) -> Symbol:
+        return pointwise(operator.lt, self, other)
+
+    def __le__(self, other: Symbol | int) -> Symbol:
+        return pointwise(operator.le, self, other)
+
+    def __gt__(self, other: Symbol | int) -> Symbol:
+        return pointwise(operator.gt, self, other)
+
+    def __ge__(self, other: Symbol | int) -> Symbol:
+        return pointwise(operator.ge, self, other)
+
+
+def graph_of(*args: Symbol | int) -> Graph:
+    """The graph that symbols among the arguments belong to."""
+    return next(arg.graph for arg in args if isinstance(arg, Symbol))
+
+
+def node_of(graph: Graph, arg: Symbol | int) -> Node:
+    """The node of an operand."""
+    return arg.node if isinstance(arg, Symbol) else graph.const(int(arg))
+
+
+@at_the_programs_line
+def pointwise(operation: Callable[..., Any], *args: Symbol | int) -> Symbol:
+    """An operation position by position, as a table of what the language's own operation gives."""
+    if any(isinstance(arg, Symbol) and arg.kind is Kind.INDEX for arg in args):
+        return _of_indices(operation, *args)
+    graph = graph_of(*args)
+    symbols = [arg for arg in args if isinstance(arg, Symbol)]
+    nodes = [symbol.node for symbol in symbols]
+    check_table(nodes)
+    grids = iter(values_of(nodes))
+    result = operation(*[sequence(arg, next(grids)) if isinstance(arg, Symbol) else arg for arg in args])
+    assert isinstance(result, Seq)
+    table = np.broadcast_to(unwrap(result), (int(np.prod([node.size for node in nodes])),))
+    return Symbol(graph, graph.apply(nodes, table.astype(np.int64)), kind_of(result), result._constant)
+
+
+def check_table(nodes: list[Node]) -> None:
+    """Refuses a function over more combinations of values than a table may have."""
+    cells = int(np.prod([float(node.size) if node.finite else np.inf for node in nodes]) if nodes else 1)
+    if cells > TABLE_LIMIT:
+        refuse("unbounded-domain", f"a function of {cells} combinations of values, more than {TABLE_LIMIT}")
+
+
+def sequence(symbol: Symbol, values: Any) -> Seq:
+    """A real sequence of a symbol's kind with these values."""
+    data = np.asarray(values).astype(np.bool_ if symbol.kind is Kind.BOOL else np.int64)
+    return Seq(data, symbol.kind, symbol.constant)
+
+
+def _sample(arg: Symbol | int) -> Seq | int:
+    return sequence(arg, [arg.node.domain.low]) if isinstance(arg, Symbol) else arg
+
+
+# --- indices -----------------------------------------------------------------------------------------------
+_COMPARISONS: dict[Callable[..., Any], str] = {
+    operator.eq: "==",
+    operator.ne: "!=",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
+}
+
+
+def _of_indices(operation: Callable[..., Any], *args: Symbol | int) -> Symbol:
+    kind = kind_of(operation(*map(_sample, args)))  # the language's own rules, tried on one position
+    graph = graph_of(*args)
+    x, y = (node_of(graph, arg) for arg in args)
+    if operation in _COMPARISONS:
+        return Symbol(graph, compared(graph, _COMPARISONS[operation], x, y), kind)
+    return Symbol(graph, graph.affine([(1, x), (1 if operation is operator.add else -1, y)]), kind)
+
+
+def compared(graph: Graph, sign: str, x: Node, y: Node) -> Node:
+    """`x sign y` of integers, as 0 or 1."""
+    ahead, behind = graph.affine([(1, x), (-1, y)]), graph.affine([(1, y), (-1, x)])
+    if sign in ("==", "!="):
+        same = graph.compare("==", ahead)
+        return same if sign == "==" else opposite(graph, same)
+    if sign in (">=", "<="):
+        return graph.compare(">=", ahead if sign == ">=" else behind)
+    return opposite(graph, graph.compare(">=", behind if sign == ">" else ahead))
+
+
+def opposite(graph: Graph, flag: Node) -> Node:
+    """1 where the flag is 0."""
+    return graph.const(1 - flag.domain.low) if flag.op == "const" else graph.point((flag,), np.array([1, 0]))
+
+
+# --- choices -----------------------------------------------------------------------------------------------
+@at_the_programs_line
+def where(condition: Symbol, x_if: Symbol | int, y_else: Symbol | int) -> Symbol:
+    """`x_if` where the condition is true, `y_else` elsewhere."""
+    graph = condition.graph
+    truth = sequence(condition, condition.node.domain.values or [0])
+    sides = [
+        Seq(np.broadcast_to(unwrap(side), unwrap(truth).shape), kind_of(side), side._constant)
+        if isinstance(side, Seq)
+        else side
+        for side in (_sample(x_if), _sample(y_else))
+    ]
+    kind = kind_of(library.where(truth, *sides))
+    node = graph.choose(condition.node, node_of(graph, x_if), node_of(graph, y_else))
+    return Symbol(graph, node, kind)
+
+
+def flagged(graph: Graph, flag: Node, x: Node, default: int) -> Node:
+    """`x` where the flag is 1, a constant elsewhere."""
+    return graph.choose(flag, x, graph.const(default))
+
+
+def bounded(low: int, high: int) -> Domain:
+    """All integers from low to high."""
+    return Domain(low, high)
