@@ -22,8 +22,9 @@ def subject() -> MakeSubject:
 
     def make(task_name: str = "copy", method_name: str = "fop-loop-adaptive", **changes: object) -> Subject:
         task, method = tasks.get(task_name), methods.get(method_name)
+        lively = {"init_std": 0.4, "embedding_std": 1.0}  # untrained answers must differ to tell anything
         base = ModelConfig(
-            vocab=len(task.vocab), layers=2, heads=4, width=32, injection=method.injection, init_std=0.4
+            vocab=len(task.vocab), layers=2, heads=4, width=32, injection=method.injection, **lively
         )
         model = LoopedTransformer(replace(base, **changes))  # type: ignore[arg-type]
         weights = model.prepare(model.layout.initialise([3, 4]))
