@@ -10,8 +10,8 @@ import numpy as np
 from looped.compiler import controller, emit, schedule
 from looped.compiler.controller import CLOCK, Control
 from looped.compiler.frontend import Traced, trace
-from looped.compiler.graph import Domain, Node
 from looped.compiler.lowering import Lowering, Solid, Sum
+from looped.compiler.nodes import Domain, Node
 from looped.compiler.operations import INDEX, SQUARE
 from looped.compiler.refusal import refuse
 from looped.model.config import ModelConfig
@@ -40,36 +40,47 @@ class Assembled:
 
 
 def assemble(program: Program, longest: int = LONGEST, most_width: int = MOST_WIDTH) -> Assembled:
-    """Turns a legal program into weights for rows of up to `longest` positions."""
+    """Turns a legal program into weights for rows of up to `longest` positions.
+
+    When all is done, the output stays because it is held, or because the state that it is read from is: whichever
+    takes fewer layers, and then fewer weights.
+    """
     for violation in check_program(program):
         raise LegalityError(violation)
+    ways = (False, True) if controller.always_steps(program) else (False,)
+    made = [_assemble(program, longest, most_width, held) for held in ways]
+    return min(made, key=lambda m: (m.config.layers, m.config.before, m.config.width * m.config.expansion))
+
+
+def _assemble(program: Program, longest: int, most_width: int, held: bool) -> Assembled:
     traced = trace(program, longest)
     control = controller.control(program, traced)
-    lower = Lowering()
+    lower = Lowering(traced.graph)
     leaves = _leaves(traced, control)
+    first, after = _values(traced, control, leaves, held)
     solids = {name: lower(node).terms[0][1] for name, node in leaves.items()}
-    first, after = _values(traced, control, leaves, lower)
+    start = {name: value for name, node in first.items() if (value := lower(node)) != Sum()}
+    change = {name: lower(node) for name, node in after.items() if node is not leaves[name]}
     embedded = {solids[name] for name in (ROW, INDEX, SQUARE)}
-    step = schedule.plan([(solids[n], v) for n, v in after.items()], _given(after, solids), ())
+    step = schedule.plan([(solids[n], v) for n, v in change.items()], _given(change, solids), ())
     kept = _invariants(step, set(solids.values()))
-    before = schedule.plan([(solids[n], v) for n, v in first.items()], embedded, kept)
+    before = schedule.plan([(solids[n], v) for n, v in start.items()], embedded, kept)
     places = {solid: i for i, solid in enumerate([*solids.values(), *kept])}
-    end = max(schedule.allocate(part, len(places), kept) for part in (before, step))
+    end = max(schedule.allocate(part, len(places), set(kept)) for part in (before, step))
     sections = []
     for part, fresh in ((before, True), (step, False)):
         known = {**places, **part.places}
         sections.append((emit.layer_plans(part, known.__getitem__, fresh), known))
-    return _model(
-        program, sections, end, longest, most_width, {n: places[s] for n, s in solids.items()}, traced
-    )
+    named = {name: places[solid] for name, solid in solids.items()}
+    return _model(program, sections, end, longest, most_width, named, traced)
 
 
 def _leaves(traced: Traced, control: Control) -> dict[str, Node]:
     """Everything that has a fixed place, flags first and among them `done` first: the relay tells those."""
-    graph, operations = traced.graph, traced.operations
+    operations = traced.operations
     domain = Domain.of([0])
-    for node in (traced.first_output, *traced.outputs):
-        domain = domain.join(node.domain)
+    for state in (traced.leaves, *traced.after):
+        domain = domain.join(traced.read_out(state).domain)
     return {
         **{name: control.leaves[name] for name in reversed(control.flags)},
         ROW: traced.row,
@@ -77,40 +88,27 @@ def _leaves(traced: Traced, control: Control) -> dict[str, Node]:
         SQUARE: operations.index_squared,
         CLOCK: control.leaves[CLOCK],
         **{f"state {name}": node for name, node in traced.leaves.items()},
-        OUTPUT: graph.leaf(OUTPUT, domain, invariant=False),
+        OUTPUT: traced.graph.leaf(OUTPUT, domain, invariant=False),
     }
 
 
 def _values(
-    traced: Traced, control: Control, leaves: dict[str, Node], lower: Lowering
-) -> tuple[dict[str, Sum], dict[str, Sum]]:
+    traced: Traced, control: Control, leaves: dict[str, Node], held: bool
+) -> tuple[dict[str, Node], dict[str, Node]]:
     """The values of everything that changes, before the loop and after a step."""
-    graph = traced.graph
-    first = {f"state {name}": node for name, node in traced.first.items()} | control.first
-    first[OUTPUT] = traced.first_output
-    after = dict(control.after)
-    states = [{f"state {name}": node for name, node in state.items()} for state in traced.after]
-    results = [{**state, OUTPUT: output} for state, output in zip(states, traced.outputs, strict=True)]
-    for name in (*(f"state {name}" for name in traced.first), OUTPUT):
-        value = leaves[name]
-        for loop, result in reversed(list(enumerate(results))):
-            value = _chosen(traced, control, loop, result[name], value)
+    first = control.first | {f"state {name}": node for name, node in traced.first.items()}
+    after = {}
+    for name, value in traced.leaves.items():
+        for loop, state in reversed(list(enumerate(traced.after))):
+            value = _chosen(traced, control, loop, state[name], value)
         after[name] = value
-    still = {name for name, node in after.items() if node is leaves[name]}
-    sums = {name: lower(node) for name, node in first.items()}
-    return (
-        {
-            name: value
-            for name, value in sums.items()
-            if value != Sum() and (name != OUTPUT or _may_be_empty(first))
-        },
-        {name: lower(node) for name, node in after.items() if name not in still},
-    )
-
-
-def _may_be_empty(first: dict[str, Node]) -> bool:
-    """Whether there may be no step at all, so that the output must be there before the first."""
-    return first["done"].op == "const" and first["done"].domain.low == 1
+    output = leaves[OUTPUT]
+    if held:
+        for loop, state in reversed(list(enumerate(traced.after))):
+            output = _chosen(traced, control, loop, traced.read_out(state), output)
+    else:
+        output = traced.read_out(after)
+    return first, control.after | {f"state {name}": node for name, node in after.items()} | {OUTPUT: output}
 
 
 def _chosen(traced: Traced, control: Control, loop: int, new: Node, old: Node) -> Node:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from looped.compiler.frontend import Traced
-from looped.compiler.graph import FLAG, Domain, Node
 from looped.compiler.matching import Equal, match
+from looped.compiler.nodes import FLAG, Domain, Node
 from looped.compiler.refusal import refuse
 from looped.compiler.symbols import Symbol
 from looped.rasp.core import equals
@@ -71,6 +71,11 @@ def control(program: Program, traced: Traced) -> Control:
         for name, end in zip(flags, ends, strict=True)
     }
     return Control({CLOCK: clock, **leaves}, {CLOCK: graph.const(0), **first}, {CLOCK: now, **after}, flags)
+
+
+def always_steps(program: Program) -> bool:
+    """Whether every question takes at least one step, as far as the sizes tell that are tried."""
+    return all(program.total(sizes) > 0 for sizes in _trials(len(program.separators) + 1))
 
 
 def _sizes(program: Program, traced: Traced) -> list[Node]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from looped.compiler.graph import HeadForm
 from looped.compiler.lowering import Brought, Mux, Solid, Steps, Sum
+from looped.compiler.nodes import HeadForm
 from looped.compiler.schedule import Section
 
 Pairs = tuple[tuple[Sum, Sum], ...]

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
-from looped.compiler.graph import Domain, Graph, Node
+from looped.compiler.graph import Graph
+from looped.compiler.nodes import Domain, Node
 from looped.compiler.operations import Operations
 from looped.compiler.refusal import refuse
 from looped.compiler.symbols import Symbol
+from looped.compiler.tables import Facts
 from looped.rasp.program import ROW, Loop, Program
 from looped.rasp.rules import function_place
 from looped.rasp.sequence import Kind
@@ -29,7 +31,7 @@ Domains = dict[str, Domain]
 
 @dataclass(frozen=True)
 class Traced:
-    """A program's graph: the state before the loops, and for every loop the state and output after its step."""
+    """A program's graph: the state before the loops, and for every loop the state after its step."""
 
     graph: Graph
     operations: Operations
@@ -37,9 +39,8 @@ class Traced:
     leaves: dict[str, Node]
     kinds: dict[str, Kind]
     first: dict[str, Node]
-    first_output: Node
     after: tuple[dict[str, Node], ...]
-    outputs: tuple[Node, ...]
+    read_out: Callable[[dict[str, Node]], Node]  # the output of a state
 
 
 def trace(program: Program, longest: int) -> Traced:
@@ -95,7 +96,9 @@ def _run(
     operations = Operations(graph, longest)
     table = operations.table()
     worlds: dict[int, dict[str, Any]] = {}
-    row = Symbol(graph, graph.leaf(ROW, Domain.of(range(len(program.vocab)))), Kind.TOKEN)
+    tokens = set(range(len(program.vocab))) - {program.vocab.pause}
+    row = Symbol(graph, graph.leaf(ROW, Domain.of(tokens)), Kind.TOKEN)
+    graph.facts = _facts(program, operations, row)
 
     def call(function: Callable[..., Any], state: Symbols) -> Any:
         known = {**state, ROW: row}
@@ -115,6 +118,13 @@ def _run(
                 kinds_seen = f"{leaves[name].kind.value} before {step.__name__} and {symbol.kind.value} after"
                 refuse("kind-varies", f"the variable {name!r} is {kinds_seen}", function_place(step))
         after.append({**leaves, **changed})
+
+    def read_out(state: dict[str, Node]) -> Node:
+        symbols = {name: Symbol(graph, node, first[name].kind) for name, node in state.items()}
+        output = call(program.readout, symbols)
+        assert isinstance(output, Symbol)
+        return output.node
+
     return Traced(
         graph,
         operations,
@@ -122,9 +132,8 @@ def _run(
         _nodes(leaves),
         {name: symbol.kind for name, symbol in first.items()},
         _nodes(first),
-        call(program.readout, first).node,
         tuple(_nodes(state) for state in after),
-        tuple(call(program.readout, state).node for state in after),
+        read_out,
     )
 
 
@@ -156,3 +165,20 @@ def _rebuilt(
 
 
 _LANGUAGE = ("looped.rasp.core", "looped.rasp.library", "looped.rasp.program", "looped.rasp.sequence")
+
+
+def _facts(program: Program, operations: Operations, row: Symbol) -> Facts:
+    """How a row looks: symbols, with at most one kind of separator between, then `>`, then only `#`."""
+    eoq, eos = program.vocab.eoq, program.vocab.eos
+    separators = [program.vocab.id(name) for name in program.separators]
+    symbols = set(row.node.domain.values or ()) - {eoq, eos, *separators}
+
+    def past(mark: int) -> Node:
+        return operations.has_seen(row, operations.full(row, mark)).node
+
+    if len(separators) != 1:
+        seen = {(symbol, 0) for symbol in symbols | set(separators)} | {(eoq, 1), (eos, 1)}
+        return Facts((row.node, past(eoq)), frozenset(seen))
+    (sign,) = separators
+    question = {(symbol, side, 0) for symbol in symbols for side in (0, 1)} | {(sign, 1, 0)}
+    return Facts((row.node, past(sign), past(eoq)), frozenset({*question, (eoq, 1, 1), (eos, 1, 1)}))

@@ -21,68 +21,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from looped.compiler.nodes import FLAG, Array, Domain, HeadForm, Node
+from looped.compiler.tables import Facts, evaluate, frontier
+
 TABLE_LIMIT = 1 << 12  # cells of a function's table
-
-
-@dataclass(frozen=True)
-class Domain:
-    """The numbers a node can be: these values in rising order or, without any, all integers from low to high."""
-
-    low: float
-    high: float
-    values: tuple[int, ...] | None = None
-
-    @classmethod
-    def of(cls, values: Iterable[int]) -> Domain:
-        """A finite domain."""
-        ordered = tuple(sorted({int(value) for value in values}))
-        return cls(ordered[0], ordered[-1], ordered)
-
-    def join(self, other: Domain) -> Domain:
-        """All that one or the other holds."""
-        if self.values is not None and other.values is not None:
-            return Domain.of(self.values + other.values)
-        return Domain(min(self.low, other.low), max(self.high, other.high))
-
-
-FLAG = Domain.of((0, 1))
-
-
-@dataclass(frozen=True)
-class HeadForm:
-    """How a head weighs what it sees: a softmax over scores times `scale`, or the best key so far."""
-
-    band: int = 0  # positions it sees, itself included; 0 for all
-    running: bool = False
-    scale: float = 1.0
-    mean: bool = False  # several keys may share the weight
-
-
-@dataclass(frozen=True, eq=False)
-class Node:
-    """One number at every position; equal nodes are the same object."""
-
-    op: str
-    args: tuple[Node, ...]
-    domain: Domain
-    data: object = None  # the rest of what it is, by `op`
-    invariant: bool = True  # the same at every step
-    table: Array | None = None  # of a point: its values, one axis an argument
-    branches: tuple[Node, Node, Node] | None = None  # of a point that is a choice: flag, then, else
-
-    @property
-    def size(self) -> int:
-        """How many values it can take."""
-        assert self.domain.values is not None
-        return len(self.domain.values)
-
-    @property
-    def finite(self) -> bool:
-        """Whether its values can be listed."""
-        return self.domain.values is not None
 
 
 @dataclass
@@ -90,6 +33,7 @@ class Graph:
     """All nodes made so far, each once."""
 
     nodes: dict[object, Node] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
 
     def _node(self, op: str, args: Sequence[Node], domain: Domain, data: object = None, **more: Any) -> Node:
         key = (op, *map(id, args), data, domain if op in ("leaf", "affine") else None)
@@ -120,7 +64,7 @@ class Graph:
             if node.op == "const":
                 constant += weight * node.domain.low
             elif node.op == "affine":
-                weights, inner = node.data  # type: ignore[misc]
+                weights, inner = node.data
                 constant += weight * inner
                 for own, arg in zip(weights, node.args, strict=True):
                     sums[arg] = sums.get(arg, 0.0) + weight * own
@@ -152,7 +96,7 @@ class Graph:
     ) -> Node:
         """The function with this table over the product of the arguments' domains."""
         table = np.ascontiguousarray(table, dtype=np.int64)
-        kept = []
+        kept: list[Node] = []
         for axis in range(len(args) - 1, -1, -1):  # what does not matter is no argument
             if (table == table.take([0], axis)).all():
                 table = table.take(0, axis)
@@ -162,9 +106,19 @@ class Graph:
             return self.const(int(table))
         if len(kept) == 1 and tuple(table.tolist()) == kept[0].domain.values:
             return kept[0]
-        return self._node("point", kept, Domain.of(np.unique(table).tolist()), table=table, branches=branches)
+        return self._node("point", kept, self._values(kept, table), table=table, branches=branches)
 
-    def apply(self, args: Sequence[Node], values: Array) -> Node:
+    def _values(self, args: Sequence[Node], table: Array) -> Domain:
+        """What a function can give, combinations left out that there cannot be."""
+        whole = Domain.of(np.unique(table).tolist())
+        if not self.facts.nodes:
+            return whole
+        invariant = all(arg.invariant for arg in args)
+        node = Node("point", tuple(args), whole, None, invariant, table)
+        behind = frontier(node, TABLE_LIMIT)
+        return Domain.of(np.unique(evaluate(node, behind)[self.facts.possible(behind)]).tolist())
+
+    def apply(self, args: Sequence[Node], values: Array | Sequence[int]) -> Node:
         """The function whose values over the product of the domains, last argument fastest, are given flat."""
         return self.point(args, np.asarray(values).reshape([arg.size for arg in args]))
 
@@ -200,9 +154,3 @@ class Graph:
             return mean
         low, high = int(mean.domain.low), int(mean.domain.high)
         return self._node("floor", (mean,), Domain.of(range(low, high + 1)), longest)
-
-
-def values_of(args: Sequence[Node]) -> list[Array]:
-    """Every combination of the arguments' values, one flat array an argument, last argument fastest."""
-    domains = [np.array(arg.domain.values) for arg in args]
-    return [part.reshape(-1) for part in np.meshgrid(*domains, indexing="ij")]

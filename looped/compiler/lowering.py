@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from looped.compiler.graph import Array, Domain, HeadForm, Node
+from looped.compiler.graph import Graph
+from looped.compiler.nodes import Array, Domain, HeadForm, Node
+from looped.compiler.tables import FUSED, evaluate, frontier
 
-FUSED = 256  # combinations of values that fused functions may have
-FEW_JUMPS = 32  # above this a choice is made by flags where it can be
 MOST_FLAGS = 6  # of one choice
 DIGIT_ORDERS = 24  # orders of the digits that are tried
 
@@ -111,8 +111,10 @@ class Mux(Solid):
 class Lowering:
     """Lowers the nodes of one graph, each once."""
 
-    def __init__(self) -> None:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
         self._done: dict[Node, Sum] = {}
+        self._slots: dict[tuple[Solid, bool], int] = {}
 
     def __call__(self, node: Node) -> Sum:
         """The node as a sum of solids."""
@@ -121,14 +123,14 @@ class Lowering:
         return self._done[node]
 
     def _leaf(self, node: Node) -> Sum:
-        name = node.data[0]  # type: ignore[index]
+        name = node.data[0]
         return _alone(Solid(node.domain, node.invariant, name))
 
     def _const(self, node: Node) -> Sum:
         return Sum((), node.domain.low)
 
     def _affine(self, node: Node) -> Sum:
-        weights, constant = node.data  # type: ignore[misc]
+        weights, constant = node.data
         total = Sum((), constant)
         for weight, arg in zip(weights, node.args, strict=True):
             total = total.plus(self(arg), weight)
@@ -145,7 +147,8 @@ class Lowering:
         return _alone(Steps(node.domain, node.invariant, "", self(node.args[0]), 0.0, jumps))
 
     def _floor(self, node: Node) -> Sum:
-        assert isinstance(node.data, int) and node.domain.values is not None
+        assert isinstance(node.data, int)
+        assert node.domain.values is not None
         fine = 1.0 / 2 ** int(np.ceil(np.log2(node.data)))
         low, *rest = node.domain.values
         # Towards zero: above it, value k begins at k; below it, just after k - 1.
@@ -155,31 +158,46 @@ class Lowering:
 
     # --- functions over finite domains -----------------------------------------------------------------------
     def _point(self, node: Node) -> Sum:
-        args = _frontier(node)
+        args = frontier(node)
         cells = int(np.prod([arg.size for arg in args]))
         if cells > FUSED and node.branches is not None:
             return self._choose(node)
-        values = _evaluate(node, args)
+        values = evaluate(node, args)
         straight = _straight(args, values)
         if straight is not None:
             total = Sum((), straight[-1])
             for weight, arg in zip(straight, args, strict=False):
                 total = total.plus(self(arg), weight)
             return total
-        z, base, jumps = self._digits(args, values)
-        if len(jumps) > FEW_JUMPS and node.branches is not None:
-            return self._choose(node)
-        return _alone(Steps(node.domain, node.invariant, "", z, base, jumps))
+        steps = _alone(Steps(node.domain, node.invariant, "", *self._digits(args, values)))
+        if node.branches is None:
+            return steps
+        choice = self._choose(node)
+        return min(steps, choice, key=lambda way: (self._slot(way, node), _units(way)))
+
+    def _slot(self, total: Sum, root: Node) -> int:
+        """In which slot a sum is there at the earliest; what is the same at every step is there before a step."""
+        return max([self._solid_slot(solid, root.invariant) for _, solid in total.terms], default=-1)
+
+    def _solid_slot(self, solid: Solid, invariant: bool) -> int:
+        if (solid, invariant) not in self._slots:
+            inputs = [inner for part in solid.inputs() for _, inner in part.terms]
+            after = max([self._solid_slot(inner, invariant) for inner in inputs], default=-1) + 1
+            early = bool(solid.name) or (solid.invariant and not invariant)
+            even = isinstance(solid, Brought)
+            self._slots[solid, invariant] = -1 if early else after + ((after % 2 == 0) != even)
+        return self._slots[solid, invariant]
 
     def _digits(
         self, args: Sequence[Node], values: Array
     ) -> tuple[Sum, float, tuple[tuple[float, float], ...]]:
         """The weights of the arguments that make the function a step function with the fewest jumps."""
         grids = np.meshgrid(*(np.array(arg.domain.values) for arg in args), indexing="ij")
+        possible = self.graph.facts.possible(args)
         best: tuple[list[float], float, tuple[tuple[float, float], ...]] | None = None
         for weights in _codes(args):
             code = sum(weight * grid for weight, grid in zip(weights, grids, strict=True))
-            jumps = _jumps(np.asarray(code).reshape(-1), values.reshape(-1))
+            jumps = _jumps(np.asarray(code)[possible], values[possible])
             if jumps is not None and (best is None or len(jumps[1]) < len(best[2])):
                 best = (weights, *jumps)
         assert best is not None
@@ -191,7 +209,7 @@ class Lowering:
     # --- choices ------------------------------------------------------------------------------------------------
     def _choose(self, node: Node) -> Sum:
         flags: list[Node] = []
-        tree = _tree(node, node, flags)
+        tree = self._tree(node, node, flags)
         chosen: dict[Node, set[tuple[bool | None, ...]]] = {}
         for assignment in itertools.product((False, True), repeat=len(flags)):
             leaf = _follow(tree, dict(zip(flags, assignment, strict=True)))
@@ -203,48 +221,64 @@ class Lowering:
                 ways.append(Way(fixed, self(leaf), leaf.domain.low, leaf.domain.high))
         return _alone(Mux(node.domain, node.invariant, "", tuple(ways)))
 
+    def _tree(self, node: Node, root: Node, flags: list[Node]) -> Any:
+        """A choice within choices as (condition, its flags, then, else); what is none, or takes too many, is a leaf."""
+        branches = self._branches(node, root)
+        if branches is None:
+            return node
+        condition, x, y = branches
+        needed = _flags_of(condition, root)
+        if len({*flags, *needed}) > MOST_FLAGS:
+            if node is not root:
+                return node
+            needed = [condition]
+        flags[:] = dict.fromkeys([*flags, *needed])
+        return condition, needed, self._tree(x, root, flags), self._tree(y, root, flags)
+
+    def _branches(self, node: Node, root: Node) -> tuple[Node, Node, Node] | None:
+        """The choice that a node is; or, for a function of one choice, the choice between the function's values."""
+        if node.invariant and not root.invariant:
+            return None
+        if node.op == "choose":
+            condition, x, y = node.args
+            return condition, x, y
+        if node.op != "point":
+            return None
+        if node.branches is not None and (
+            node is root or all(_is_flag(f) for f in _flags_of(node.branches[0], root))
+        ):
+            return node.branches
+        args = frontier(node, 0)
+        inner = args[0].args if args[0].op == "choose" else args[0].branches
+        if len(args) == 1 and inner is not None:
+            values = dict(zip(args[0].domain.values or (), evaluate(node, args).tolist(), strict=True))
+            condition, *sides = inner
+            x, y = (
+                self.graph.apply([side], [values.get(v, 0) for v in side.domain.values or ()])
+                for side in sides
+            )
+            return condition, x, y
+        return node.branches
+
+
+def _units(total: Sum) -> int:
+    """How many units of a feed-forward part it takes."""
+    solid = total.terms[0][1]
+    return (
+        2 * len(solid.jumps)
+        if isinstance(solid, Steps)
+        else 2 * len(solid.ways)
+        if isinstance(solid, Mux)
+        else 1
+    )
+
+
+def _is_flag(node: Node) -> bool:
+    return node.domain.values == (0, 1) and node.op != "point"
+
 
 def _alone(solid: Solid) -> Sum:
     return Sum(((1.0, solid),))
-
-
-# --- fusing ---------------------------------------------------------------------------------------------------
-def _frontier(node: Node) -> list[Node]:
-    """The arguments of a function and of the functions behind it, as far back as the combinations stay few."""
-    args = list(node.args)
-    tried: set[Node] = set()
-    while True:
-        for arg in args:
-            if arg in tried or arg.op != "point" or (arg.invariant and not node.invariant):
-                continue
-            tried.add(arg)
-            wider = list(dict.fromkeys([*(a for a in args if a is not arg), *arg.args]))
-            cells = np.prod([float(a.size) for a in wider])
-            if cells <= max(FUSED, np.prod([float(a.size) for a in args])):
-                args = wider
-                break
-        else:
-            return args
-
-
-def _evaluate(node: Node, args: Sequence[Node]) -> Array:
-    """The node's values over the product of the domains of `args`, from which it can be computed."""
-    shape = [arg.size for arg in args]
-    grids = np.indices(shape)
-    known: dict[Node, Array] = dict(zip(args, grids, strict=True))  # places in the domain
-
-    def place(of: Node) -> Array:
-        if of not in known:
-            known[of] = np.searchsorted(np.array(of.domain.values), value(of))
-        return known[of]
-
-    def value(of: Node) -> Array:
-        if of.op == "const":
-            return np.full(shape, int(of.domain.low))
-        assert of.table is not None
-        return np.asarray(of.table[tuple(place(arg) for arg in of.args)])
-
-    return value(node)
 
 
 def _straight(args: Sequence[Node], values: Array) -> list[float] | None:
@@ -291,31 +325,13 @@ def _jumps(code: Array, values: Array) -> tuple[float, tuple[tuple[float, float]
 
 
 # --- choices ---------------------------------------------------------------------------------------------------
-def _tree(node: Node, root: Node, flags: list[Node]) -> Any:
-    """A choice within choices as (condition, then, else); what is no choice, or takes too many flags, is a leaf."""
-    branches = node.branches if node.op == "point" else node.args if node.op == "choose" else None
-    if branches is None or (node.invariant and not root.invariant):
-        return node
-    condition, x, y = branches
-    needed = _flags_of(condition, root)
-    wider = list(dict.fromkeys([*flags, *needed]))
-    if len(wider) > MOST_FLAGS:
-        if node is root:
-            needed = [condition]
-            wider = list(dict.fromkeys([*flags, condition]))
-        else:
-            return node
-    flags[:] = wider
-    return condition, needed, _tree(x, root, flags), _tree(y, root, flags)
-
-
 def _flags_of(condition: Node, root: Node) -> list[Node]:
     """The flags that a condition is a function of, or the condition itself."""
     if condition.op != "point" or (condition.invariant and not root.invariant):
         return [condition]
-    frontier = _frontier(condition)
-    if len(frontier) <= 4 and all(arg.domain.values == (0, 1) for arg in frontier):
-        return frontier
+    behind = frontier(condition)
+    if len(behind) <= 4 and all(arg.domain.values == (0, 1) for arg in behind):
+        return behind
     return [condition]
 
 
@@ -326,7 +342,7 @@ def _follow(tree: Any, flags: dict[Node, bool]) -> Node:
     if needed == [condition]:
         holds = flags[condition]
     else:
-        table = _evaluate(condition, needed)
+        table = evaluate(condition, needed)
         holds = bool(table[tuple(int(flags[flag]) for flag in needed)])
     return _follow(x if holds else y, flags)
 

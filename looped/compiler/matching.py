@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from looped.compiler.graph import FLAG, Array, Graph, Node
+from looped.compiler.graph import Graph
+from looped.compiler.nodes import FLAG, Array, Node
 from looped.compiler.refusal import refuse
 from looped.compiler.symbols import Symbol, check_table, compared
 from looped.rasp.core import _SIGNS, _truth

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from looped.compiler.graph import FLAG, Domain, Graph, HeadForm, Node
+from looped.compiler.graph import Graph
 from looped.compiler.matching import ByClass, Equal, Everything, Match, by_class, found, match
+from looped.compiler.nodes import FLAG, Domain, HeadForm, Node
 from looped.compiler.refusal import at_the_programs_line, refuse
 from looped.compiler.symbols import Symbol, flagged, pointwise, where
 from looped.rasp import core, library
@@ -28,6 +29,21 @@ from looped.rasp.library import NULL
 from looped.rasp.sequence import Kind
 
 SHARP = 2.0**13  # a score ahead by 1 leaves nothing for the others, even after a division by 8
+LIBRARY = (
+    *(
+        "shift_right",
+        "mask",
+        "cumsum",
+        "maximum",
+        "minimum",
+        "argmax",
+        "argmin",
+        "num_prev",
+        "has_seen",
+        "seen",
+    ),
+    *("firsts", "lasts", "first_true", "index_select", "mode", "induct_kqv", "induct", "induct_prev"),
+)
 INDEX, SQUARE = "index", "index squared"
 
 
@@ -48,12 +64,11 @@ class Operations:
 
     def table(self) -> dict[Callable[..., Any], Callable[..., Any]]:
         """The language's operations and what stands for each."""
+        named: dict[Callable[..., Any], Callable[..., Any]]
         named = {core.indices: self.indices, core.full: self.full, core.tok_map: self.tok_map}
         named |= {core.seq_map: self.seq_map, core.select: self.select, core.sel_width: self.sel_width}
         named |= {core.aggregate: self.aggregate, core.kqv: self.kqv, library.where: where}
-        own = "shift_right mask cumsum maximum minimum argmax argmin num_prev has_seen seen firsts lasts".split()
-        own += "first_true index_select mode induct_kqv induct induct_prev".split()
-        return named | {getattr(library, name): at_the_programs_line(getattr(self, name)) for name in own}
+        return named | {getattr(library, name): at_the_programs_line(getattr(self, name)) for name in LIBRARY}
 
     def symbol(self, node: Node, kind: Kind = Kind.TOKEN) -> Symbol:
         """A symbol of this graph."""
@@ -68,7 +83,7 @@ class Operations:
         if x is self.index:
             return self.index_squared
         if x.op == "affine" and len(x.args) == 1:
-            (weight,), constant = x.data  # type: ignore[misc]
+            (weight,), constant = x.data
             inner = x.args[0]
             terms = [(weight**2, self.square(inner)), (2 * weight * constant, inner)]
             return graph.affine(terms, constant**2)
@@ -86,7 +101,7 @@ class Operations:
         ranked = (
             order if self._is_position(order) else graph.affine([(self.longest, order), (-1, self.index)])
         )
-        span = 2.0 ** np.ceil(np.log2(ranked.domain.high - ranked.domain.low + 1))
+        span = _power_of_two(ranked.domain.high - ranked.domain.low + 1)
         pairs: list[tuple[Node, Node]] = []
         if isinstance(match, ByClass):
             pairs = [(query, key) for query, key in match.pairs]
@@ -97,7 +112,7 @@ class Operations:
                 pairs = [(graph.affine([(span, query)]), key) for query, key in pairs]
         if isinstance(match, Equal):
             if self._is_position(match.key):  # no two keys are equal: nothing to rank
-                ranked, span = graph.const(0), 1
+                ranked, span = graph.const(0), 1.0
             step = 2 * span
             pairs = [(graph.affine([(2 * step, match.query)], step / 2), match.key)]
             ranked = graph.affine([(1, ranked), (-step, self.square(match.key))])
@@ -155,7 +170,7 @@ class Operations:
         first = graph.compare("==", self.index)
         later = [(query, graph.choose(first, graph.const(0), key)) for query, key in match.pairs]
         share = graph.read(HeadForm(scale=SHARP, mean=True), [*later, (graph.const(1), first)], first)
-        fine = HeadForm(scale=SHARP * 2.0 ** np.ceil(np.log2(self.longest)))
+        fine = HeadForm(scale=SHARP * _power_of_two(self.longest))
         parabola = [
             (graph.affine([(-2, share)], 2), self.index),
             (graph.affine([(-1, share)]), self.index_squared),
@@ -312,3 +327,8 @@ class Operations:
         if x.node.domain == FLAG and value == 1:
             return by_class(self.graph, x.node, self.graph.const(1), np.array([[False, True]]))
         return match(x, self.full(x, value), core.equals)
+
+
+def _power_of_two(least: float) -> float:
+    """The first power of two that is at least this: as a weight it never rounds."""
+    return float(2.0 ** np.ceil(np.log2(least)))

@@ -83,9 +83,7 @@ def _assign_slots(section: Section, order: list[Solid], given: set[Solid]) -> No
         section.slots[solid] = after if (after % 2 == 0) == even else after + 1
     late = {commit.direct for commit in section.commits if commit.direct is not None}
     earliest = [section.slots[solid] for solid in order]
-    for commit in section.commits:
-        if commit.direct is None:
-            earliest.append(ready([commit.value]) + 1)
+    earliest += [ready([commit.value]) + 1 for commit in section.commits if commit.direct is None]
     if earliest:
         section.last = max(earliest) + (max(earliest) % 2 == 0)
     for solid in late:

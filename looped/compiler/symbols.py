@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from looped.compiler.graph import TABLE_LIMIT, Domain, Graph, Node, values_of
+from looped.compiler.graph import TABLE_LIMIT, Graph
+from looped.compiler.nodes import Domain, Node, values_of
 from looped.compiler.refusal import at_the_programs_line, refuse
 from looped.rasp import library
 from looped.rasp.sequence import Kind, Seq, kind_of, unwrap

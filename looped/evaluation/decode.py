@@ -22,7 +22,7 @@ from torch import Tensor
 from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation.grid import unroll_grid
-from looped.evaluation.reading import read, rows_at_once, window_start
+from looped.evaluation.reading import is_done, read, rows_at_once, window_start
 from looped.evaluation.stopping import OnlineRule, Oracle, Present, Rule
 from looped.model import positions
 from looped.model.attention import Cache
@@ -107,7 +107,8 @@ def _run_chunk(
             changed = ((reading.answer != before) & counted).any(-1)
             unchanged = torch.where(changed, 0, unchanged + 1)
         before = reading.answer
-        stops = running & rule.stops(Present(t, reading.surprise, unchanged, needed[every, row]))
+        done = is_done(model.config, h)
+        stops = running & rule.stops(Present(t, reading.surprise, unchanged, needed[every, row], done))
         if t == max_steps:
             stops = running
         _write(into, reading.answer, reading.surprise, counted, start, t, stops, row)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.evaluation.reading import read, rows_at_once, window_start
+from looped.evaluation.reading import is_done, read, rows_at_once, window_start
 from looped.model.loop import LoopedTransformer, Prepared
 
 
@@ -36,6 +36,7 @@ class StepGrid:
     surprise: Float[Tensor, "S T N"]  # mean cross entropy with its own decoded answer: lower is surer
     changed: Bool[Tensor, "S T N"]  # the decoded answer differs from the step before
     needed: Int[Tensor, "N"]  # the oracle's T
+    done: Bool[Tensor, "S T N"] | None = None  # the model says that the answer is there, if it can
 
     @property
     def max_steps(self) -> int:
@@ -60,6 +61,7 @@ def unroll_grid(
     correct = torch.empty(shape, dtype=torch.bool, device=batch.tokens.device)
     surprise = torch.empty(shape, dtype=torch.float32, device=batch.tokens.device)
     changed = torch.ones(shape, dtype=torch.bool, device=batch.tokens.device)
+    done = None if model.config.halt is None else torch.zeros_like(correct)
     for first in range(0, rows, chunk):
         here = slice(first, first + chunk)
         part = batch.rows(here)
@@ -71,18 +73,23 @@ def unroll_grid(
             reading = read(model, weights, h[:, :, start:], counted)
             correct[:, t, here] = ((reading.answer == targets) | ~counted).all(-1)
             surprise[:, t, here] = reading.surprise
+            now = is_done(model.config, h)
+            if done is not None and now is not None:
+                done[:, t, here] = now
             if before is not None:
                 changed[:, t, here] = ((reading.answer != before) & counted).any(-1)
             before = reading.answer
-    return StepGrid(correct, surprise, changed, batch.steps)
+    return StepGrid(correct, surprise, changed, batch.steps, done)
 
 
 def join(grids: Sequence[StepGrid]) -> StepGrid:
     """Grids of the same steps and seeds, their examples one after the other."""
-    columns = [
-        [getattr(grid, name) for grid in grids] for name in ("correct", "surprise", "changed", "needed")
-    ]
-    return StepGrid(*(torch.cat(column, dim=-1) for column in columns))
+    correct, surprise, changed, needed = (
+        torch.cat([getattr(grid, name) for grid in grids], dim=-1)
+        for name in ("correct", "surprise", "changed", "needed")
+    )
+    done = [grid.done for grid in grids if grid.done is not None]
+    return StepGrid(correct, surprise, changed, needed, torch.cat(done, dim=-1) if done else None)
 
 
 def correct_at(grid: StepGrid, steps: Int[Tensor, "S N"]) -> Bool[Tensor, "S N"]:

@@ -27,7 +27,7 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation import decode, grid, stopping
 from looped.evaluation.grid import StepGrid
-from looped.evaluation.stopping import Rule
+from looped.evaluation.stopping import NOT_SAID, Halt, Rule
 from looped.methods import Method, largest_steps
 from looped.model import positions
 from looped.model.loop import LoopedTransformer, Prepared
@@ -127,6 +127,8 @@ def check(
                 f"{method.name} has a fixed depth and no steps for {rule.name} to choose from; "
                 f"only {ORACLE} applies to it"
             )
+        if isinstance(rule, Halt) and subject.model.config.halt is None:
+            raise InputError(NOT_SAID)
     if not rules or not lengths:
         raise InputError("name at least one length and one stopping rule to evaluate")
     if samples < 1:

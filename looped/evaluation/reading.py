@@ -53,6 +53,11 @@ def read(
     return Reading(answer[..., 0], surprise)
 
 
+def is_done(config: ModelConfig, h: Float[Tensor, "S B L D"]) -> Bool[Tensor, "S B"] | None:
+    """Whether each row's last position says that the answer is there; None for a model that never says."""
+    return None if config.halt is None else h[:, :, -1, config.halt] > 0.5
+
+
 def rows_at_once(config: ModelConfig, seeds: int, size: int, device: torch.device, kept: int = 0) -> int:
     """How many rows of `size` tokens fit the memory bound; `kept` is what each token keeps besides."""
     state = config.width * (8 + 2 * config.expansion) + 4 * config.vocab

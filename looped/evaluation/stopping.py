@@ -7,6 +7,7 @@
 | `confidence-batch` | where the mean surprise of all examples is lowest (eq. 2, B = N)| no         |
 | `threshold=ε`      | at the first step with surprise below ε, else at the last       | yes        |
 | `converged=k`      | once its answer has stood for k steps, else at the last         | yes        |
+| `halt`             | where the model itself says that it is done, else at the last   | yes        |
 
 Without a number, ε is .01 and k is 3. Where two steps are equally sure, the earlier one is taken. `converged`
 names the step at which it knows; the answer it gives has stood since k steps before. A mean over examples is
@@ -34,6 +35,7 @@ from looped.evaluation.grid import StepGrid
 
 DEFAULT_THRESHOLD = 0.01
 DEFAULT_PATIENCE = 3
+NOT_SAID = "the rule halt is for models that say when they are done; this one does not"
 
 
 class Rule(ABC):
@@ -54,6 +56,7 @@ class Present:
     surprise: Float[Tensor, "S N"]
     unchanged: Int[Tensor, "S N"]  # for how many steps the answer has stayed the same; 0 at step 1
     needed: Int[Tensor, "S N"]  # the oracle's T
+    done: Bool[Tensor, "S N"] | None = None  # what the model says, if it can
 
 
 class OnlineRule(Rule):
@@ -72,7 +75,8 @@ class OnlineRule(Rule):
         running = torch.ones_like(chosen, dtype=torch.bool)
         for t in range(last):
             unchanged = torch.where(grid.changed[:, t], 0, unchanged + 1)
-            stops = running & self.stops(Present(t + 1, grid.surprise[:, t], unchanged, needed))
+            done = None if grid.done is None else grid.done[:, t]
+            stops = running & self.stops(Present(t + 1, grid.surprise[:, t], unchanged, needed, done))
             chosen = torch.where(stops, t + 1, chosen)
             running &= ~stops
         return chosen
@@ -145,6 +149,18 @@ class Converged(OnlineRule):
         return now.unchanged >= self.patience
 
 
+class Halt(OnlineRule):
+    """Stops an example when the model says that its answer is there."""
+
+    name = "halt"
+
+    def stops(self, now: Present) -> Bool[Tensor, "S N"]:
+        """Where the model is done; raises for a model that does not say."""
+        if now.done is None:
+            raise InputError(NOT_SAID)
+        return now.done
+
+
 def _parameter(kind: type[int] | type[float]) -> Callable[[str], int | float]:
     """Reads a rule's parameter; a rule without one has None in `RULES`."""
 
@@ -164,6 +180,7 @@ RULES: Mapping[str, tuple[Callable[..., Rule], Callable[[str], int | float] | No
     "confidence-batch": (ConfidenceBatch, None),
     "threshold": (Threshold, _parameter(float)),
     "converged": (Converged, _parameter(int)),
+    "halt": (Halt, None),
 }
 
 
