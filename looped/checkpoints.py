@@ -4,7 +4,8 @@ A file is written under a temporary name in its own folder, synced, and renamed,
 any moment leaves the old file or the new one. A checkpoint is a safetensors file (never a pickle) whose
 metadata say what it is and hold a sha256 over names, shapes, numbers and all other metadata. Reading checks
 that the file is whole, of the kind asked for, and that its tensors have the shapes the reader expects;
-only then is memory taken, and the checksum compared.
+only then is memory taken, the checksum compared, and the numbers shown to the reader before they are used.
+A checksum tells of accidents only: whoever forges a file forges it too, so no reader may rely on it.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from looped.errors import InputError
 Shapes = dict[str, tuple[int, ...]]
 Metadata = dict[str, str]
 Check = Callable[[Metadata, Shapes], None]  # raises InputError if a file is not what its reader expects
+Verify = Callable[[dict[str, Tensor]], None]  # the same for the tensors themselves
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CHUNK = 1 << 24  # bytes written or hashed at once
+NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)
 
 
 def write(path: Path, data: bytes, keep: Path | None = None) -> None:
@@ -40,7 +43,9 @@ def write(path: Path, data: bytes, keep: Path | None = None) -> None:
     temporary = path.with_name(path.name + ".tmp")
     with disk(path, len(data)):
         try:
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            if temporary.is_symlink():  # never write through a link that somebody has laid here
+                temporary.unlink()
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINKS, 0o644)
             try:
                 view = memoryview(data)
                 while view:
@@ -101,8 +106,13 @@ def save(
     write(path, to_bytes(flat, {**notes, "sha256": digest(flat, notes)}), keep)
 
 
-def load(path: Path, kind: str, check: Check) -> tuple[Metadata, dict[str, Tensor]]:
-    """Texts and tensors of a checkpoint of that kind, verified; raises `InputError` naming the file."""
+def load(
+    path: Path, kind: str, check: Check, verify: Verify = lambda tensors: None
+) -> tuple[Metadata, dict[str, Tensor]]:
+    """Texts and tensors of a checkpoint of that kind, verified; raises `InputError` naming the file.
+
+    `check` sees texts and shapes before memory is taken, `verify` the tensors before anybody else does.
+    """
     if not path.is_file():
         raise InputError(f"there is no checkpoint {path}")
     try:
@@ -112,13 +122,15 @@ def load(path: Path, kind: str, check: Check) -> tuple[Metadata, dict[str, Tenso
                 raise InputError(f"{path} is a safetensors file, but not one of ours of the kind {kind!r}")
             check(metadata, {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()})  # noqa: SIM118
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        claimed = metadata.pop("sha256", "")
+        if digest(tensors, metadata) != claimed:
+            raise InputError(f"{path} is damaged: its contents do not match its checksum")
+        verify(tensors)
     except (SafetensorError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is truncated, damaged or no safetensors file ({error})") from None
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} is truncated, damaged or no safetensors file ({reason})") from None
     except InputError as error:
         raise error if str(path) in str(error) else type(error)(f"{path}: {error}") from None
-    claimed = metadata.pop("sha256", "")
-    if digest(tensors, metadata) != claimed:
-        raise InputError(f"{path} is damaged: its contents do not match its checksum")
     return metadata, tensors
 
 

@@ -97,7 +97,11 @@ def _unknown_command(name: str) -> str:
 
 
 def _fail(sentence: str, status: int = 2) -> int:
-    print(f"looped: {' '.join(sentence.split())}", file=sys.stderr)
+    words = " ".join(sentence.split())
+    shown = "".join(
+        sign if sign.isprintable() else ascii(sign)[1:-1] for sign in words
+    )  # names may hold anything
+    print(f"looped: {shown}", file=sys.stderr)
     return status
 
 

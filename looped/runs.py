@@ -8,7 +8,8 @@
     lock                         held while somebody trains here
 
 Every file is replaced whole (`looped.checkpoints`); `metrics.jsonl` is only appended to, synced before each
-checkpoint, and cut back to the checkpoint when training goes on from there.
+checkpoint, and cut back to the checkpoint when training goes on from there. Nothing here is ever run: files are
+tensors and JSON, their sizes are bounded before they are read, and what is written goes through no link.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from looped import __version__, checkpoints, provenance, serial
-from looped.checkpoints import Check, Metadata, Shapes
+from looped.checkpoints import Check, Metadata, Shapes, Verify
 from looped.errors import InputError
 from looped.model.weights import Layout
 from looped.training.config import TrainConfig
@@ -43,7 +45,10 @@ CONFIG, METRICS, STATE, PREVIOUS = (
     "state.previous.safetensors",
 )
 STATE_KIND, SEED_KIND = "looped-state-1", "looped-seed-1"
+DAMAGED = "metrics.damaged.jsonl"  # lines of the metrics that could not be read
 LARGEST_CONFIG = 1 << 20  # bytes
+LARGEST_LINE = 1 << 20  # bytes of one line of the metrics
+MOST_DIGITS = 19  # of a seed or a step
 
 
 class Elsewhere(InputError):
@@ -70,6 +75,7 @@ class Run:
         self._lock = _lock(folder)
         try:
             self._settle()
+            _plain_file(folder / METRICS)
             self._metrics: IO[bytes] = open(folder / METRICS, "ab")  # noqa: SIM115
         except BaseException:
             self._lock.close()
@@ -125,14 +131,33 @@ class Run:
             self._metrics.write(text.encode())
             self._metrics.flush()
 
-    def rewind(self, step: int) -> None:
-        """Cuts the metrics back to what was known at a gradient step, and a half-written line with it."""
-        keep = 0
-        for row, end in _whole_lines(self.folder / METRICS):
-            if row["step"] > step:
+    def rewind(self, step: int) -> list[str]:
+        """Cuts the metrics back to what was known at a gradient step, and a half-written line with it.
+
+        Damaged lines among the good ones are set aside; returns a sentence if there were any.
+        """
+        good: list[bytes] = []
+        bad: list[bytes] = []
+        waiting: list[bytes] = []  # damaged lines that no good one has followed yet
+        for row, line in _lines(self.folder / METRICS):
+            if row is None:
+                waiting.append(line)
+            elif row["step"] > step:
                 break
-            keep = end
-        self._metrics.truncate(keep)
+            else:
+                good.append(line)
+                bad += waiting
+                waiting = []
+        if not bad:
+            self._metrics.truncate(sum(map(len, good)))
+            return []
+        self._metrics.close()
+        _plain_file(self.folder / DAMAGED)
+        checkpoints.write(self.folder / DAMAGED, b"".join(line.rstrip(b"\n") + b"\n" for line in bad))
+        checkpoints.write(self.folder / METRICS, b"".join(good))
+        self._metrics = open(self.folder / METRICS, "ab")  # noqa: SIM115
+        many = "a damaged line was" if len(bad) == 1 else f"{len(bad)} damaged lines were"
+        return [f"{many} taken out of {self.folder / METRICS} and set aside in {DAMAGED}"]
 
     # --- checkpoints ---------------------------------------------------------------------------------------
     def save_state(self, tensors: Mapping[str, Tensor], metadata: Metadata) -> Path:
@@ -143,7 +168,9 @@ class Run:
         checkpoints.save(path, STATE_KIND, tensors, {**metadata, "config": self._config_text}, keep=previous)
         return path
 
-    def load_state(self, check: Check) -> tuple[tuple[Metadata, dict[str, Tensor]] | None, list[str]]:
+    def load_state(
+        self, check: Check, verify: Verify = lambda tensors: None
+    ) -> tuple[tuple[Metadata, dict[str, Tensor]] | None, list[str]]:
         """The last good checkpoint, if there is any, and a sentence for each that had to be set aside."""
 
         def whole(metadata: Metadata, shapes: Shapes) -> None:
@@ -156,7 +183,7 @@ class Run:
             if not path.exists():
                 continue
             try:
-                return checkpoints.load(path, STATE_KIND, whole), aside
+                return checkpoints.load(path, STATE_KIND, whole, verify), aside
             except Elsewhere:
                 raise
             except InputError as error:
@@ -200,7 +227,7 @@ def read_config(folder: Path) -> TrainConfig:
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """Every whole line of a run's metrics."""
-    return [row for row, _ in _whole_lines(folder / METRICS)]
+    return [row for row, _ in _lines(folder / METRICS) if row is not None]
 
 
 def seed_files(folder: Path) -> list[Path]:
@@ -228,36 +255,48 @@ def load_seed(path: Path) -> Trained:
             odd = sorted(
                 name for name in shapes.keys() | expected.keys() if shapes.get(name) != expected.get(name)
             )
-            raise InputError(f"its weights do not fit its configuration, {odd[0]} first")
-        if not (metadata.get("seed", "").isdecimal() and metadata.get("step", "").isdecimal()):
+            raise InputError(f"its weights do not fit its configuration, {ascii(odd[0][:40])[1:-1]} first")
+        if number(metadata, "seed") is None or number(metadata, "step") is None:
             raise InputError("it does not say its seed and step")
 
-    metadata, tensors = checkpoints.load(path, SEED_KIND, check)
+    def verify(tensors: dict[str, Tensor]) -> None:
+        for name, tensor in tensors.items():
+            if tensor.dtype != torch.float32 or not tensor.isfinite().all():
+                raise InputError(f"its {name} must hold finite numbers of type float32")
+
+    metadata, tensors = checkpoints.load(path, SEED_KIND, check, verify)
     config = _config_in(metadata)
     row = Layout(config.model).from_dict(tensors)
     return Trained(config, int(metadata["seed"]), int(metadata["step"]), row, metadata.get("commit"))
 
 
+def number(metadata: Metadata, name: str) -> int | None:
+    """The whole number under a name, from 0 on; None if there is none."""
+    text = metadata.get(name, "")
+    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
+
+
 def _config_in(metadata: Metadata) -> TrainConfig:
     text = metadata.get("config", "")
+    if len(text) > LARGEST_CONFIG:
+        raise InputError("its configuration is too large")
     return serial.from_json(TrainConfig, serial.parse(text, "its configuration"), "its configuration")
 
 
-def _whole_lines(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Each line and the offset of its end, up to the first that is not a whole object with a step."""
+def _lines(path: Path) -> Iterator[tuple[dict[str, Any] | None, bytes]]:
+    """Each line as it is and as an object with a step, None where it is none; ends at a line without end."""
     if not path.exists():
         return
-    end = 0
+    if not path.is_file():
+        raise InputError(f"{path} is no file of metrics")
     with open(path, "rb") as file:
-        for line in file:
+        while (line := file.readline(LARGEST_LINE)).endswith(b"\n"):
             try:
-                row = json.loads(line)
+                row = serial.parse(line.decode("utf-8"), str(path))
             except ValueError:
-                return
-            if not line.endswith(b"\n") or not isinstance(row, dict) or not isinstance(row.get("step"), int):
-                return
-            end += len(line)
-            yield row, end
+                row = None
+            whole = isinstance(row, dict) and type(row.get("step")) is int
+            yield (row if whole else None), line  # type: ignore[misc]
 
 
 def _set_aside(path: Path) -> Path:
@@ -269,8 +308,15 @@ def _set_aside(path: Path) -> Path:
     return aside
 
 
+def _plain_file(path: Path) -> None:
+    """Refuses to write to a folder, a pipe, or through a link to a file that belongs elsewhere."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise InputError(f"{path} must be a plain file, not a folder, a link or a pipe")
+
+
 def _lock(folder: Path) -> IO[str]:
     """An open lock on a folder, let go when it is closed or its process ends in any way."""
+    _plain_file(folder / "lock")
     file = open(folder / "lock", "a+", encoding="utf-8")  # noqa: SIM115
     if sys.platform != "win32":
         try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -35,14 +36,23 @@ def from_json(kind: type[T], data: object, what: str = "the configuration") -> T
 
 
 def parse(text: str, what: str) -> object:
-    """Strict JSON from text: no NaN, no infinity."""
+    """Strict JSON from text: no NaN, no infinity, no key twice."""
 
     def refuse(constant: str) -> object:
         raise InputError(f"{what} holds {constant}, which is no number")
 
+    def once(pairs: list[tuple[str, object]]) -> Json:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
+            raise InputError(f"{what} has the field {twice[:40]!r} twice")
+        return found
+
     try:
-        return json.loads(text, parse_constant=refuse)
-    except (json.JSONDecodeError, RecursionError) as error:
+        return json.loads(text, parse_constant=refuse, object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:  # a number of too many digits is a plain ValueError
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{what} is not JSON: {error}") from None
 
 
@@ -99,7 +109,7 @@ def _dataclass(kind: Any, data: object, path: str, what: str) -> Any:
     unknown = [str(key) for key in data if key not in hints]
     if unknown:
         raise InputError(
-            f"{what} has an unknown field {_join(path, unknown[0])!r}; known are {', '.join(hints)}"
+            f"{what} has an unknown field {_join(path, unknown[0][:40])!r}; known are {', '.join(hints)}"
         )
     missing = [
         field.name
@@ -110,7 +120,13 @@ def _dataclass(kind: Any, data: object, path: str, what: str) -> Any:
     ]
     if missing:
         raise InputError(f"{what} lacks the field {_join(path, missing[0])!r}")
-    return kind(**{key: _value(hints[key], item, _join(path, key), what) for key, item in data.items()})
+    values = {key: _value(hints[key], item, _join(path, key), what) for key, item in data.items()}
+    try:
+        return kind(**values)
+    except (
+        InputError
+    ) as error:  # the dataclass's own complaint, which does not know where its values came from
+        raise InputError(f"{what}: {error}") from None
 
 
 def _value(kind: Any, data: object, path: str, what: str) -> Any:
@@ -179,5 +195,8 @@ def _join(path: str, key: str) -> str:
 
 
 def _shown(data: object) -> str:
-    text = json.dumps(data)
+    try:
+        text = json.dumps(data)
+    except RecursionError:
+        return "lists within lists"
     return text if len(text) <= 40 else text[:37] + "..."

@@ -130,6 +130,19 @@ def test_metrics_are_cut_back_to_the_checkpoint(
     assert [row["step"] for row in runs.read_metrics(folder)] == [*kept, 9]
 
 
+def test_a_damaged_line_among_good_ones_is_set_aside_and_named(folder: Path) -> None:
+    path = folder / "metrics.jsonl"
+    first, second, *_ = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + b'{"st\xffp": 1}\n' + second)
+    with Run(folder, config()) as run:
+        (sentence,) = run.rewind(2)
+        assert "a damaged line was taken out of" in sentence
+        assert run.rewind(2) == []
+        run.log([{"step": 3}])
+    assert path.read_bytes() == first + second + b'{"step": 3}\n'
+    assert (folder / "metrics.damaged.jsonl").read_bytes() == b'{"st\xffp": 1}\n'
+
+
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_used(folder: Path) -> None:
     (folder / "state.safetensors").write_bytes(b"half")
     with Run(folder, config()) as run:

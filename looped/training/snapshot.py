@@ -5,6 +5,8 @@ Restoring copies in place, so that it also holds for an engine whose steps were 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -33,15 +35,34 @@ def restore(engine: Engine, window: Window, tensors: dict[str, Tensor], step: in
     engine.done = step
 
 
-def check(engine: Engine, window: Window, metadata: Metadata, shapes: Shapes) -> None:
-    """Raises unless a checkpoint with these texts and shapes fits the engine."""
-    kind = engine.device.type
-    if metadata.get("device") != kind:
-        raise Elsewhere(f"it was made on {metadata.get('device')!r}; go on there, not on {kind!r}")
-    expected = {name: tuple(tensor.shape) for name, tensor in take(engine, window).items()}
-    odd = sorted(name for name, shape in expected.items() if shapes.get(name) != shape)
+def check(
+    engine: Engine, window: Window, rows: Mapping[str, Tensor], metadata: Metadata, shapes: Shapes
+) -> None:
+    """Raises unless a checkpoint with these texts and shapes fits the engine and holds rows like `rows` beside."""
+    here, there = engine.device.type, metadata.get("device", "")
+    if there not in ("cpu", "cuda"):
+        raise InputError("it does not say on which device it was made")
+    if there != here:
+        raise Elsewhere(f"it was made on {there!r}; go on there, not on {here!r}")
+    wanted = {**take(engine, window), **rows}
+    expected = {name: tuple(tensor.shape) for name, tensor in wanted.items()}
+    odd = sorted(name for name in expected.keys() | shapes.keys() if shapes.get(name) != expected.get(name))
     if odd:
-        raise InputError(f"its {odd[0]} does not have the shape {expected[odd[0]]}")
+        raise InputError(f"its {odd[0][:40]!r} is of shape {shapes.get(odd[0])}, not {expected.get(odd[0])}")
+
+
+def verify(engine: Engine, window: Window, tensors: Mapping[str, Tensor]) -> None:
+    """Raises unless tensors of the right shapes are of the right types, and generators can go on from theirs."""
+    wanted = take(engine, window)
+    for name, tensor in tensors.items():
+        dtype = wanted[name].dtype if name in wanted else torch.float32
+        if tensor.dtype != dtype:
+            raise InputError(f"its {name!r} is of type {tensor.dtype}, not {dtype}")
+    for state in tensors[GENERATORS]:
+        try:
+            torch.Generator(engine.device).set_state(state.clone())
+        except RuntimeError:
+            raise InputError("the states of its random generators are damaged") from None
 
 
 def _places(engine: Engine, window: Window) -> dict[str, Tensor]:

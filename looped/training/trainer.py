@@ -7,6 +7,7 @@ Knows nothing of displays and of the command line: it speaks to listeners (`prog
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,12 +15,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from looped.checkpoints import Metadata, Shapes
 from looped.errors import InputError
 from looped.evaluation.measure import Subject, measure
 from looped.model.loop import LoopedTransformer
-from looped.runs import Run, read_metrics
+from looped.runs import Run, number, read_metrics
 from looped.tasks.base import LONGEST
 from looped.training import curriculum, snapshot
 from looped.training.config import TrainConfig
@@ -199,13 +201,13 @@ class _Training:
         metrics = read_metrics(self.run.folder)
         last: dict[int, dict[str, Any]] = {seed: {"seed": seed} for seed in config.seeds}
         for row in metrics:
-            if row["kind"] == "training":
+            if row.get("kind") == "training" and row.get("seed") in config.seeds:
                 last[row["seed"]] = {
                     key: value for key, value in row.items() if key not in ("kind", "seconds")
                 }
         for seed, why in self.watch.stopped.items():
             last[seed]["stopped"] = why
-        rows = [row for row in metrics if row["kind"] == "evaluation"]
+        rows = [row for row in metrics if row.get("kind") == "evaluation"]
         newest = [row for row in rows if row["step"] == rows[-1]["step"]]
         files = [str(self.run.folder / f"seed-{seed}.safetensors") for seed in config.seeds]
         return Summary(
@@ -216,17 +218,21 @@ class _Training:
     # --- checkpoints ---------------------------------------------------------------------------------------
     def _resume(self) -> None:
         def check(metadata: Metadata, shapes: Shapes) -> None:
-            snapshot.check(self.engine, self.window, metadata, shapes)
-            if not metadata.get("step", "").isdecimal() or "watch" not in metadata:
+            step = number(metadata, "step")
+            if step is None or step > self.config.steps or _seconds(metadata) is None:
                 raise InputError("it does not say where it stands")
+            snapshot.check(self.engine, self.window, self.watch.places(metadata), metadata, shapes)
 
-        found, aside = self.run.load_state(check)
+        def verify(tensors: dict[str, Tensor]) -> None:
+            snapshot.verify(self.engine, self.window, tensors)
+
+        found, aside = self.run.load_state(check, verify)
         if found is not None:
             metadata, tensors = found
-            snapshot.restore(self.engine, self.window, tensors, int(metadata["step"]))
+            snapshot.restore(self.engine, self.window, tensors, number(metadata, "step") or 0)
             self.watch.restore(tensors, metadata)
-            self.before = float(metadata["seconds"])
-        self.run.rewind(self.engine.done)
+            self.before = _seconds(metadata) or 0.0
+        aside += self.run.rewind(self.engine.done)
         self.reported = self.engine.done, time.monotonic()
         for listener in self.listeners:
             listener.begin(self.config, self.run.folder, self.engine.done)
@@ -255,6 +261,15 @@ class _Training:
     def _save_seeds(self) -> None:
         for seed, row in zip(self.config.seeds, self.engine.evaluated_weights, strict=True):
             self.run.save_seed(seed, row, self.engine.done)
+
+
+def _seconds(metadata: Metadata) -> float | None:
+    """How long a checkpoint says it was trained; None if it does not."""
+    try:
+        seconds = float(metadata.get("seconds", ""))
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < math.inf else None
 
 
 def _line(report: Report, seed: SeedReport) -> dict[str, Any]:

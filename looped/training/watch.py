@@ -12,12 +12,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from looped import serial
 from looped.checkpoints import Metadata
+from looped.errors import InputError
 from looped.training.engine import Engine
 
 FAR = 2.0  # times the loss of guessing every token with equal chances
@@ -83,9 +86,28 @@ class Watch:
         rows = {f"good.{i}": self._good[i] for i, above in enumerate(self._above) if above}
         return rows, {"watch": json.dumps({"stopped": self.stopped, "above": self._above})}
 
+    def places(self, metadata: Metadata) -> dict[str, Tensor]:
+        """The rows a checkpoint with these texts has to hold, and tensors of their shape and type."""
+        return {f"good.{i}": self._good[i] for i, above in enumerate(self._kept(metadata)["above"]) if above}
+
+    def _kept(self, metadata: Metadata) -> dict[str, Any]:
+        """What `state` wrote, each part of the type it had."""
+        kept = serial.parse(metadata.get("watch", ""), "what it says of stopped seeds")
+        stopped, above = (kept.get("stopped"), kept.get("above")) if isinstance(kept, dict) else (None, None)
+        seeds = self.engine.config.seeds
+        if not (isinstance(stopped, dict) and set(stopped) <= set(map(str, seeds))) or not all(
+            isinstance(why, str) for why in stopped.values()
+        ):
+            raise InputError("what it says of stopped seeds is damaged")
+        if not (isinstance(above, list) and len(above) == len(seeds)) or not all(
+            type(steps) is int and 0 <= steps < PATIENCE for steps in above
+        ):
+            raise InputError("what it says of seeds that go wrong is damaged")
+        return {"stopped": stopped, "above": above}
+
     def restore(self, tensors: dict[str, Tensor], metadata: Metadata) -> None:
         """The inverse, once the engine itself is restored."""
-        kept = json.loads(metadata["watch"])
+        kept = self._kept(metadata)
         self.stopped = {int(seed): why for seed, why in kept["stopped"].items()}
         self._above = kept["above"]
         self._good.copy_(self.engine.evaluated_weights)
