@@ -91,9 +91,9 @@ def apply_layer(
 ) -> Float[Tensor, "S B L D"]:
     """The layer's output; `attend` mixes the positions of [S·B, L, 3D] queries, keys and values."""
     s, b, size, d = h.shape
-    flat = (s, b * size, d)
-    qkv = linear(normalise(h).view(flat), layer.qkv, layer.qkv_bias)
+    flat, precision = (s, b * size, d), layer.qkv.dtype
+    qkv = linear(normalise(h).to(precision).view(flat), layer.qkv, layer.qkv_bias)
     mixed = attend(qkv.view(s * b, size, 3 * d))
     h = h + linear(mixed.view(flat), layer.out, layer.out_bias).view_as(h)
-    inner = activate(linear(normalise(h).view(flat), layer.up, layer.up_bias))
+    inner = activate(linear(normalise(h).to(precision).view(flat), layer.up, layer.up_bias))
     return h + linear(inner, layer.down, layer.down_bias).view_as(h)

@@ -25,7 +25,11 @@ from looped.model.weights import Layout
 
 @dataclass(frozen=True)
 class Prepared:
-    """Weights ready for the loop, in the precision it runs in."""
+    """Weights ready for the loop.
+
+    Matrices are in the precision that products run in. What is added to the state, and the state itself, stays in
+    fp32 or better: an input of scale .02 added to a state of scale 1 would lose most of its digits in bf16.
+    """
 
     embed: Float[Tensor, "S V D"]
     table: Float[Tensor, "S M D"] | None  # of learned positions
@@ -41,6 +45,13 @@ class Prepared:
         flat = [getattr(layer, f.name) for layer in self.layers + self.before for f in fields(layer)]
         own = [self.embed, self.scale, self.shift, self.readout, self.readout_bias]
         return own + flat + ([] if self.table is None else [self.table])
+
+    def in_precision(self, dtype: torch.dtype) -> Prepared:
+        """Matrices and their biases in `dtype`, the rest in that or fp32, whichever is finer."""
+        fine = torch.promote_types(dtype, torch.float32)
+        rough = {id(self.readout), id(self.readout_bias)}
+        rough |= {id(getattr(layer, f.name)) for layer in self.layers + self.before for f in fields(layer)}
+        return self.with_tensors([t.to(dtype if id(t) in rough else fine) for t in self.tensors()])
 
     def with_tensors(self, tensors: list[Tensor]) -> Prepared:
         """The same structure around other tensors, in the order of `tensors`."""
@@ -76,7 +87,7 @@ class LoopedTransformer:
             weights["readout.bias"][:, None],
             tuple(block.fold(weights, i, "before") for i in range(self.config.before)),
         )
-        return prepared.with_tensors([tensor.to(dtype) for tensor in prepared.tensors()])
+        return prepared.in_precision(dtype)
 
     def embed(
         self,
@@ -140,7 +151,9 @@ class LoopedTransformer:
     def readout(self, weights: Prepared, h: Float[Tensor, "S B L D"]) -> Float[Tensor, "S B L V"]:
         """Scores of every token at every position."""
         s, b, size, d = h.shape
-        logits = torch.baddbmm(weights.readout_bias, h.view(s, b * size, d), weights.readout)
+        logits = torch.baddbmm(
+            weights.readout_bias, h.to(weights.readout.dtype).view(s, b * size, d), weights.readout
+        )
         return logits.view(s, b, size, -1)
 
     def unroll(self, weights: Prepared, tokens: Int[Tensor, "S B L"], steps: int) -> Iterator[Tensor]:

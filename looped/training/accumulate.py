@@ -36,7 +36,7 @@ class TiedLinear(torch.autograd.Function):
         if x.is_cuda:  # the product adds in fp32 by itself
             torch.baddbmm(weight_sum, x.transpose(1, 2), grad, out_dtype=torch.float32, out=weight_sum)
         else:
-            weight_sum += torch.bmm(x.transpose(1, 2).float(), grad.float())
+            weight_sum += torch.bmm(x.transpose(1, 2), grad)  # summed in fp32 inside, rounded once a step
         bias_sum += grad.sum(1, keepdim=True, dtype=torch.float32)
         return torch.bmm(grad, weight.transpose(1, 2)), None, None, None, None
 
@@ -50,7 +50,10 @@ class GradientStore:
 
     def open(self, folded: Prepared, precision: torch.dtype) -> Prepared:
         """The weights as leaves of their own, in the loop's precision."""
-        leaves = [tensor.detach().to(precision).contiguous().requires_grad_() for tensor in folded.tensors()]
+        leaves = [
+            tensor.detach().contiguous().requires_grad_()
+            for tensor in folded.in_precision(precision).tensors()
+        ]
         weights = folded.with_tensors(leaves)
         self._sums = {}
         if self.accumulate:

@@ -64,12 +64,14 @@ class Engine:
         *,
         precision: torch.dtype | None = None,
         graphs: bool | None = None,
+        fused: bool = True,
     ) -> None:
         self.config = config
         self.device = torch.device(device)
         cuda = self.device.type == "cuda"
         self.precision = precision or (torch.bfloat16 if cuda else torch.float32)
         self.graphs = cuda if graphs is None else graphs
+        self.fused = fused  # where it can be taken; never is for comparing with it
         self.task, self.method = tasks.get(config.task), methods.get(config.method)
         self.store = GradientStore(accumulate=self.precision != torch.float32)
         self.model = LoopedTransformer(config.model, self.store.linear)
@@ -177,9 +179,9 @@ class Engine:
         weights = self.store.open(folded, self.precision)
         size = batch.tokens.shape[-1]
         at = self._places(size)
-        if fused.suits(self.config, plan, size, self.device):
+        if self.fused and fused.suits(self.config, plan, size, self.device):
             if self._fused is None or self._fused.plan != plan:
-                self._fused = FusedLoop(self.model, len(self.config.seeds), plan, size, weights.embed)
+                self._fused = FusedLoop(self.model, len(self.config.seeds), plan, size, weights.layers[0].qkv)
             return self._fused.backpropagate(weights, batch, at)
         depth, most = self._depth(batch.steps), self.config.backprop
         outcome = backpropagate(

@@ -79,7 +79,9 @@ class FusedLoop:
             )
             for _ in range(model.config.layers)
         ]  # fmt: skip
-        self.normal, self.normal_rstd = buffer(d), column()  # the final norm of every step
+        # The state after every step, before scale and shift: in fp32, like all that the residual stream carries.
+        self.normal = torch.empty(seeds, self.ends[-1], d, device=like.device, dtype=torch.float32)
+        self.normal_rstd = column()
         self.at = torch.tensor([start // size for start in self.starts], device=like.device)
 
     # --- the pass ------------------------------------------------------------------------------------------

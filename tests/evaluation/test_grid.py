@@ -136,7 +136,7 @@ def test_surprise_tells_steps_apart_that_a_log_softmax_rounds_to_zero(
 
 def test_bfloat16_weights_give_a_grid_in_fp32(subject: Callable[..., Subject], batch_for: MakeBatch) -> None:
     who = subject()
-    weights = who.weights.with_tensors([tensor.bfloat16() for tensor in who.weights.tensors()])
+    weights = who.weights.in_precision(torch.bfloat16)
     got = unroll_grid(who.model, weights, batch_for(who, [3] * 4), 3)
     assert got.surprise.dtype == torch.float32
     assert bool(got.surprise.isfinite().all())

@@ -171,7 +171,23 @@ def test_prepared_weights_come_apart_and_together(kind: dict[str, object], make_
     weights = model.prepare(flat)
     again = weights.with_tensors(weights.tensors())
     assert all(one is two for one, two in zip(weights.tensors(), again.tensors(), strict=True))
-    assert {tensor.dtype for tensor in model.prepare(flat, torch.bfloat16).tensors()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_only_products_are_in_low_precision(kind: dict[str, object], make_model: MakeModel) -> None:
+    model, flat = make_model(**kind)
+    rough = model.prepare(flat, torch.bfloat16)
+    assert (
+        rough.readout.dtype == rough.layers[0].up.dtype == rough.layers[-1].down_bias.dtype == torch.bfloat16
+    )
+    assert rough.embed.dtype == rough.scale.dtype == rough.shift.dtype == torch.float32
+    tokens = torch.zeros(flat.shape[0], 2, 5, dtype=torch.long)
+    for fine, coarse in zip(
+        model.unroll(model.prepare(flat), tokens, 3), model.unroll(rough, tokens, 3), strict=True
+    ):
+        assert coarse.dtype == torch.float32
+        torch.testing.assert_close(coarse, fine, rtol=0.1, atol=0.1)
+    assert model.readout(rough, coarse).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -154,9 +154,8 @@ if triton is not None:
                 tl.load(state + seed * state_stride + at, mask=inside, other=0.0).to(tl.float32) * by[None, :]
             )
             h += plus[None, :]
-        kept = h.to(start.dtype.element_ty)
-        tl.store(start + seed * start_stride + at, kept, mask=inside)
-        h = tl.where(inside, kept.to(tl.float32), 0.0)
+        tl.store(start + seed * start_stride + at, h.to(start.dtype.element_ty), mask=inside)
+        h = tl.where(inside, h, 0.0)
         out, scale_back = _normalise(h, inside, WIDTH)
         tl.store(normal + seed * normal_stride + at, out.to(normal.dtype.element_ty), mask=inside)
         tl.store(rstd + seed * rstd_stride + row, scale_back, mask=row < rows)
@@ -171,10 +170,9 @@ if triton is not None:
         plus = tl.load(bias + seed * WIDTH + column, mask=column < WIDTH, other=0.0).to(tl.float32)
         new = tl.load(h + seed * h_stride + at, mask=inside, other=0.0).to(tl.float32)
         new += tl.load(y + seed * y_stride + at, mask=inside, other=0.0).to(tl.float32) + plus[None, :]
-        kept = new.to(normal.dtype.element_ty)
         if KEEP:
-            tl.store(out + seed * out_stride + at, kept, mask=inside)
-        new = tl.where(inside, kept.to(tl.float32), 0.0)
+            tl.store(out + seed * out_stride + at, new.to(out.dtype.element_ty), mask=inside)
+        new = tl.where(inside, new, 0.0)
         result, scale_back = _normalise(new, inside, WIDTH)
         tl.store(normal + seed * normal_stride + at, result.to(normal.dtype.element_ty), mask=inside)
         tl.store(rstd + seed * rstd_stride + row, scale_back, mask=row < rows)
