@@ -16,22 +16,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-import torch
 import tyro
 
-from looped import checkpoints, devices, methods, provenance, runs, tasks
+from looped import checkpoints, devices, provenance
 from looped.commands import note, print_json, print_table
 from looped.errors import InputError
-from looped.evaluation.measure import Row, Subject, check, measure
+from looped.evaluation.measure import Row, check, measure
 from looped.evaluation.statistics import over_seeds, wilson
-from looped.model.loop import LoopedTransformer
-from looped.runs import Trained
-from looped.serial import to_json
-from looped.tasks.base import LONGEST
-
-LARGEST_SEED = 2**31 - 1
+from looped.experiments.plan import LARGEST_SEED, Precision, parse_lengths
+from looped.experiments.results import Loaded, load
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,7 @@ class Args:
     """Input families: uniform, zeros, ones, repeated, p=0.05, …; `looped tasks --json` lists each task's."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "fp32"
     """Of the weights and states; bf16 is how CUDA trains, and several times faster there."""
     seed: int = 0
     """Of the test problems."""
@@ -58,15 +53,6 @@ class Args:
     """Also write the rows and where they come from to this JSON file."""
     json: bool = False
     """Print the rows and where they come from as one JSON object."""
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """One RUN of the command line, ready to measure."""
-
-    path: Path
-    seeds: list[Trained]
-    subject: Subject
 
 
 def run(args: Args) -> int:
@@ -79,8 +65,7 @@ def run(args: Args) -> int:
     if not args.runs:
         raise InputError("looped evaluate needs a RUN: a run's folder or a checkpoint of one seed")
     start = time.monotonic()
-    precision = {"fp32": torch.float32, "bf16": torch.bfloat16}[args.precision]
-    loaded = [load(path, device, precision) for path in args.runs]
+    loaded = [load(path, device, args.precision) for path in args.runs]
     for each in loaded:  # all complaints before any work
         for family in args.family:
             check(each.subject, lengths, args.samples, stops=args.stop, family=family)
@@ -90,7 +75,7 @@ def run(args: Args) -> int:
             **provenance.facts(device),
             "precision": args.precision,
             "wall_seconds": round(time.monotonic() - start, 3),
-            "runs": [_origin(each) for each in loaded],
+            "runs": [each.origin() for each in loaded],
         },
         "rows": [row.as_dict() for rows in found for row in rows],
     }
@@ -105,52 +90,7 @@ def run(args: Args) -> int:
     return 0
 
 
-def parse_lengths(text: str) -> list[int]:
-    """`1:60`, `1:60:5` or `10,20,40` as lengths, in order and without repeats."""
-    complaint = InputError(
-        f"lengths are written 1:60, 1:60:5 or 10,20,40 with numbers from 1 to {LONGEST}, not {text[:40]!r}"
-    )
-    found: list[int] = []
-    for part in text.split(","):
-        numbers = part.strip().split(":")
-        if len(numbers) > 3 or not all(number.isdecimal() and len(number) <= 9 for number in numbers):
-            raise complaint
-        values = [int(number) for number in numbers]
-        first, last = values[0], values[min(1, len(values) - 1)]
-        step = values[2] if len(values) == 3 else 1
-        if not (1 <= first <= last <= LONGEST and step >= 1):
-            raise complaint
-        found += range(first, last + 1, step)
-    return list(dict.fromkeys(found))
-
-
-def load(path: Path, device: torch.device, precision: torch.dtype = torch.float32) -> Loaded:
-    """A run's folder, all seeds stacked, or one seed's file."""
-    if not path.exists():
-        raise InputError(f"there is no run {path}")
-    files = runs.seed_files(path) if path.is_dir() else [path]
-    seeds = [runs.load_seed(file) for file in files]
-    config = seeds[0].config
-    for file, other in zip(files, seeds, strict=True):
-        if other.config != config:
-            raise InputError(f"{file} was trained with another configuration than {files[0]}")
-    model = LoopedTransformer(config.model)
-    with torch.no_grad():
-        weights = model.prepare(torch.stack([seed.row for seed in seeds]).to(device), precision)
-    names = tuple(seed.seed for seed in seeds)
-    subject = Subject(
-        tasks.get(config.task),
-        methods.get(config.method),
-        model,
-        weights,
-        names,
-        config.max_length,
-        config.recipe,
-    )
-    return Loaded(path, seeds, subject)
-
-
-def _measured(args: Args, loaded: Sequence[Loaded], lengths: list[int]) -> list[list[Row]]:
+def _measured(args: Args, loaded: Sequence[Loaded], lengths: Sequence[int]) -> list[list[Row]]:
     """The rows of each run."""
     from rich.console import Console
     from rich.progress import Progress
@@ -167,18 +107,6 @@ def _measured(args: Args, loaded: Sequence[Loaded], lengths: list[int]) -> list[
                 )  # fmt: skip
             found.append(rows)
     return found
-
-
-def _origin(each: Loaded) -> dict[str, object]:
-    """What a result says about the weights behind it."""
-    first = each.seeds[0]
-    return {
-        "run": each.path.resolve().name,
-        "seeds": [seed.seed for seed in each.seeds],
-        "steps": first.step,
-        "commit": first.commit,
-        "config": to_json(first.config),
-    }
 
 
 def _print(found: Sequence[Sequence[Row]], paths: Sequence[Path]) -> None:

@@ -1,0 +1,268 @@
+"""A run with what is to be measured of it, and how it stands, read from the disk. Starts nothing.
+
+    DIR/NAME/                a run's folder, as `looped train` makes it
+    DIR/.jobs/NAME.json      what is asked for: configuration and plans
+    DIR/.jobs/NAME.lock      held by whoever works on it
+    DIR/.jobs/NAME.log       what the worker said
+    DIR/.jobs/NAME.failed    why it ended, if it failed
+    DIR/.jobs/cancel         the wish that everybody in DIR saves and stops
+
+No state is kept anywhere else. A job is done if its weights are trained to the last step and every result is
+there; it runs while its lock is held, which its holder cannot forget even by dying.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from safetensors import SafetensorError, safe_open
+
+from looped import checkpoints, runs, serial
+from looped.errors import InputError
+from looped.experiments import results
+from looped.experiments.plan import Plan
+from looped.experiments.spec import check_name
+from looped.training.config import TrainConfig
+
+if sys.platform != "win32":
+    import fcntl
+
+State = Literal["queued", "running", "done", "failed", "cancelled"]
+DESK, CANCEL = ".jobs", "cancel"
+TAIL = 1 << 16  # bytes at the end of the metrics that hold the last report
+PATIENCE_S = 2.0  # whoever only looks holds a lock for far less
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, trained and measured."""
+
+    name: str  # of its folder
+    config: TrainConfig
+    plans: tuple[Plan, ...] = ()
+    results: str = ""  # the folder of its results
+    save_seconds: float = 60.0  # between two checkpoints
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.plans and not self.results:
+            raise InputError(f"{self.name} is to be measured but has no folder for its results")
+        if not self.save_seconds > 0:
+            raise InputError(f"the seconds between two checkpoints must be above 0, not {self.save_seconds}")
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a job stands."""
+
+    state: State
+    step: int = 0  # gradient steps taken
+    loss: float | None = None  # mean over seeds, at the last report
+    measured: int = 0  # plans done
+    reason: str = ""  # why it failed, or what it waits for
+
+
+# --- the desk: what is asked for ---------------------------------------------------------------------------
+def desk(root: Path, name: str) -> Path:
+    """A file on the desk of a folder of runs."""
+    return root / DESK / name
+
+
+def put(root: Path, job: Job) -> None:
+    """Writes down what is asked for; the same job again changes nothing."""
+    path = desk(root, f"{job.name}.json")
+    with checkpoints.disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    data = (json.dumps(serial.to_json(job), indent=1) + "\n").encode()
+    if not path.exists() or path.read_bytes() != data:
+        checkpoints.write(path, data)
+
+
+def take(path: Path) -> Job:
+    """A job as it was written down."""
+    if not path.is_file():
+        raise InputError(f"there is no job {path}")
+    if path.stat().st_size > runs.LARGEST_CONFIG:
+        raise InputError(f"{path} is too large for a job")
+    try:
+        data = serial.parse(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text") from None
+    job = serial.from_json(Job, data, str(path))
+    if job.name != path.stem:
+        raise InputError(f"{path} is the job of another run, {job.name!r}")
+    return job
+
+
+def all_in(root: Path) -> list[Job]:
+    """Every job in a folder by name, and runs that were trained there without being one."""
+    if not root.is_dir():
+        raise InputError(f"there is no folder {root}")
+    found = {path.stem: take(path) for path in (root / DESK).glob("*.json")}
+    for path in sorted(root.glob(f"*/{runs.CONFIG}")):
+        name = path.parent.name
+        if name not in found:
+            found[name] = Job(name, runs.read_config(path.parent))
+    return [found[name] for name in sorted(found)]
+
+
+def check_folder(root: Path, job: Job) -> None:
+    """Raises if a job's folder holds a run of another configuration."""
+    folder = root / job.name
+    if (folder / runs.CONFIG).exists():
+        odd = serial.differences(runs.read_config(folder), job.config)
+        if odd:
+            raise InputError(
+                f"{folder} holds a run of another configuration ({'; '.join(odd[:3])}); choose another --out"
+            )
+
+
+# --- how it stands -----------------------------------------------------------------------------------------
+def standing(root: Path, job: Job) -> Status:
+    """How a job stands, from its files alone."""
+    folder = root / job.name
+    step, loss = last_report(folder)
+    missing = missing_plans(job)
+    measured = len(job.plans) - len(missing)
+    if not missing and (job.plans or trained(folder, job.config)):
+        return Status("done", job.config.steps, loss, measured)
+    if is_held(desk(root, f"{job.name}.lock")) or is_held(folder / "lock"):
+        return Status("running", step, loss, measured)
+    reason = failure(root, job.name)
+    if reason:
+        return Status("failed", step, loss, measured, reason)
+    return Status("cancelled" if is_cancelled(root) else "queued", step, loss, measured)
+
+
+def missing_plans(job: Job) -> list[Plan]:
+    """The plans whose results are not there; raises for a file that holds something else."""
+    folder = Path(job.results)
+    return [
+        plan
+        for plan in job.plans
+        if results.read(results.file_of(folder, job.name, plan), job.config, plan) is None
+    ]
+
+
+def trained(folder: Path, config: TrainConfig) -> bool:
+    """Whether every seed's weights are those of the last step."""
+    steps = {saved_step(folder / f"seed-{seed}.safetensors") for seed in config.seeds}
+    return steps == {config.steps}
+
+
+def saved_step(path: Path) -> int | None:
+    """The gradient step a checkpoint says it was taken at; None where it says nothing."""
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            text = (file.metadata() or {}).get("step", "")
+    except (SafetensorError, OSError, UnicodeDecodeError):
+        return None
+    return int(text) if text.isdecimal() and len(text) < 19 else None
+
+
+def last_report(folder: Path) -> tuple[int, float | None]:
+    """The last step in a run's metrics and the mean loss of its seeds there; reads only the end of the file."""
+    step = 0
+    losses: list[float] = []
+    for row in _tail(folder / runs.METRICS):
+        if row.get("kind") != "training" or not isinstance(row.get("step"), int):
+            continue
+        if row["step"] != step:
+            step, losses = row["step"], []
+        if isinstance(row.get("loss"), float):
+            losses.append(row["loss"])
+    return step, sum(losses) / len(losses) if losses else None
+
+
+def _tail(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines at the end of a file of JSON lines."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - TAIL))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            row = json.loads(line)
+            if isinstance(row, dict):
+                yield row
+
+
+# --- failing and cancelling --------------------------------------------------------------------------------
+def fail(root: Path, name: str, reason: str) -> None:
+    """Writes down why a job failed, if that is still possible."""
+    with contextlib.suppress(OSError, InputError):
+        checkpoints.write(desk(root, f"{name}.failed"), (" ".join(reason.split())[:2000] + "\n").encode())
+
+
+def failure(root: Path, name: str) -> str:
+    """Why a job failed; empty if it did not."""
+    try:
+        return desk(root, f"{name}.failed").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def forgive(root: Path, name: str) -> None:
+    """Forgets a failure, for another try."""
+    desk(root, f"{name}.failed").unlink(missing_ok=True)
+
+
+def cancel(root: Path) -> None:
+    """Asks everybody who works in a folder to save and stop."""
+    desk(root, CANCEL).parent.mkdir(parents=True, exist_ok=True)
+    desk(root, CANCEL).touch()
+
+
+def uncancel(root: Path) -> None:
+    """Takes the wish back, for another start."""
+    desk(root, CANCEL).unlink(missing_ok=True)
+
+
+def is_cancelled(root: Path) -> bool:
+    """Whether somebody asked to stop."""
+    return desk(root, CANCEL).exists()
+
+
+# --- locks -------------------------------------------------------------------------------------------------
+def hold(path: Path) -> IO[bytes] | None:
+    """An open lock, let go when it is closed or its process ends; None if somebody else has it."""
+    file = open(path, "ab")  # noqa: SIM115
+    deadline = time.monotonic() + PATIENCE_S
+    while not _flock(file):
+        if time.monotonic() > deadline:
+            file.close()
+            return None
+        time.sleep(0.05)
+    return file
+
+
+def is_held(path: Path) -> bool:
+    """Whether somebody has a lock; looking takes it for a moment, which `hold` waits out."""
+    try:
+        with open(path, "rb") as file:
+            return not _flock(file)
+    except OSError:
+        return False
+
+
+def _flock(file: IO[bytes]) -> bool:
+    if sys.platform == "win32":
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

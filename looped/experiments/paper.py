@@ -1,0 +1,141 @@
+"""The paper's figures as data: which runs, what is measured of them, how it is drawn. Computes nothing.
+
+| figure   | in the paper          | runs, on all six tasks                         | measured           |
+|----------|-----------------------|------------------------------------------------|--------------------|
+| main     | length generalization | the method against NTP, NTP-Pause, NTP-Loop    | accuracy by length |
+| ablation | ablation study        | the method against -WO, FOP, FOP-Pause, -Fixed | accuracy by length |
+| stopping | stopping criterion    | the method                                     | after every step   |
+| rules    | stopping criteria     | the method under five rules, FOP-Loop-Fixed    | accuracy by length |
+
+Lengths run from 1 to twice the length at which the paper shows a task near perfect; `stopping` is drawn at
+that length itself. A further figure is a further row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from looped import tasks
+from looped.errors import InputError
+from looped.experiments.plan import SAMPLES, Kind, Plan, Precision
+from looped.experiments.spec import SEEDS, RunSpec
+from looped.tasks.base import Task
+
+OURS = "fop-loop-adaptive"
+RULES = ("oracle", "confidence-batch", "confidence", "threshold", "converged")
+REACH = 2  # times the paper's test length
+Lengths = Literal["all", "the paper's"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method of a figure and how it is measured."""
+
+    method: str
+    stops: tuple[str, ...] = ("oracle",)
+    kind: Kind = "accuracy"
+    lengths: Lengths = "all"
+
+    def plan(self, task: Task) -> Plan:
+        """The measurement for a task."""
+        near = task.paper.test_length
+        lengths = tuple(range(1, REACH * near + 1)) if self.lengths == "all" else (near,)
+        return Plan(lengths, self.kind, stops=self.stops)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the paper."""
+
+    name: str
+    summary: str
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run of a figure and what is measured of it."""
+
+    run: RunSpec
+    plan: Plan
+
+
+FIGURES: dict[str, Figure] = {
+    figure.name: figure
+    for figure in (
+        Figure(
+            "main",
+            "the method against next-token prediction, by length",
+            tuple(Line(method) for method in (OURS, "ntp", "ntp-pause", "ntp-loop")),
+        ),
+        Figure(
+            "ablation",
+            "the method against full-output variants, by length",
+            tuple(
+                Line(method)
+                for method in (OURS, "fop-loop-adaptive-wo", "fop", "fop-pause", "fop-loop-fixed")
+            ),
+        ),
+        Figure(
+            "stopping",
+            "accuracy and confidence after every loop step",
+            (Line(OURS, kind="steps", lengths="the paper's"),),
+        ),
+        Figure(
+            "rules",
+            "stopping rules against each other, by length",
+            (Line(OURS, stops=RULES), Line("fop-loop-fixed")),
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a person may change of a figure without making it another."""
+
+    recipe: str = "fast"
+    seeds: tuple[int, ...] = SEEDS
+    set: tuple[str, ...] = ()  # fields of every run's configuration
+    tasks: tuple[str, ...] = ()  # all unless given
+    methods: tuple[str, ...] = ()  # all of the figure's unless given
+    samples: int = SAMPLES
+    lengths: tuple[int, ...] = ()  # the figure's unless given
+    precision: Precision = "fp32"
+
+
+def get(name: str) -> Figure:
+    """The figure of that name."""
+    if name not in FIGURES:
+        raise InputError(f"unknown figure {name[:40]!r}; the figures are {', '.join(FIGURES)}")
+    return FIGURES[name]
+
+
+def rows(figure: Figure, choice: Choice | None = None) -> list[Measured]:
+    """Every run of a figure with its plan, in the order in which they teach most: the method on every task first."""
+    choice = choice or Choice()
+    names = choice.tasks or tuple(tasks.TASKS)
+    methods = [line.method for line in figure.lines]
+    strange = [method for method in choice.methods if method not in methods]
+    if strange:
+        raise InputError(f"figure {figure.name} has no method {strange[0]!r}; it has {', '.join(methods)}")
+    lines = [line for line in figure.lines if not choice.methods or line.method in choice.methods]
+    return [_row(task, line, choice) for line in lines for task in map(tasks.get, names)]
+
+
+def _row(task: Task, line: Line, choice: Choice) -> Measured:
+    run = RunSpec(task.name, line.method, choice.recipe, choice.seeds, choice.set)
+    plan = replace(line.plan(task), samples=choice.samples, precision=choice.precision)
+    return Measured(run, replace(plan, lengths=choice.lengths) if choice.lengths else plan)
+
+
+def by_run(measured: Sequence[Measured]) -> dict[RunSpec, list[Plan]]:
+    """The plans of each run, for runs that several figures or lines share."""
+    found: dict[RunSpec, list[Plan]] = {}
+    for row in measured:
+        plans = found.setdefault(row.run, [])
+        if row.plan not in plans:
+            plans.append(row.plan)
+    return found

@@ -1,0 +1,85 @@
+"""What is measured of a run: lengths, samples, stopping rules, input families. Knows no run and no file.
+
+A plan is data: two equal plans give equal numbers, so a result is known by its run and its plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from looped import methods, tasks
+from looped.errors import InputError
+from looped.evaluation import stopping
+from looped.evaluation.measure import ORACLE
+from looped.experiments.spec import RunSpec, short_hash
+from looped.serial import to_json
+from looped.tasks.base import LONGEST
+from looped.tasks.families import UNIFORM
+
+Kind = Literal["accuracy", "steps"]
+Precision = Literal["fp32", "bf16"]
+SAMPLES = 6400  # the paper's
+LARGEST_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One measurement."""
+
+    lengths: tuple[int, ...]
+    kind: Kind = "accuracy"  # by length and stopping rule, or after every loop step
+    samples: int = SAMPLES  # a length
+    stops: tuple[str, ...] = (ORACLE,)  # stopping rules; `steps` takes none
+    families: tuple[str, ...] = (UNIFORM,)
+    seed: int = 0  # of the test problems
+    precision: Precision = "fp32"  # of weights and states
+
+    def __post_init__(self) -> None:
+        if not self.lengths or len(set(self.lengths)) != len(self.lengths):
+            raise InputError(f"a measurement needs lengths, each once, not {list(self.lengths)[:8]}")
+        if not 1 <= min(self.lengths) <= max(self.lengths) <= LONGEST:
+            raise InputError(
+                f"a length must be between 1 and {LONGEST}, not {min(self.lengths)} or {max(self.lengths)}"
+            )
+        if self.samples < 1:
+            raise InputError(f"the number of samples must be at least 1, not {self.samples}")
+        if not 0 <= self.seed <= LARGEST_SEED:
+            raise InputError(f"the seed of a measurement must be from 0 to {LARGEST_SEED}, not {self.seed}")
+        if not self.stops or not self.families:
+            raise InputError("name at least one stopping rule and one input family to measure")
+        for stop in self.stops:
+            stopping.get(stop)
+
+    @property
+    def name(self) -> str:
+        """For file names: `accuracy-1f0c9a3e`."""
+        return f"{self.kind}-{short_hash(to_json(self))}"
+
+    def fit(self, run: RunSpec) -> Plan:
+        """The same for one run: a method of fixed depth has no steps to choose from, and is right or not."""
+        task, method = tasks.get(run.task), methods.get(run.method)
+        for family in self.families:
+            task.check_family(family)
+        if self.kind == "steps" and not method.adaptive:
+            raise InputError(f"{method.name} has a fixed depth: there are no steps to measure it after")
+        return self if method.adaptive else replace(self, stops=(ORACLE,))
+
+
+def parse_lengths(text: str) -> list[int]:
+    """`1:60`, `1:60:5` or `10,20,40` as lengths, in order and without repeats."""
+    complaint = InputError(
+        f"lengths are written 1:60, 1:60:5 or 10,20,40 with numbers from 1 to {LONGEST}, not {text[:40]!r}"
+    )
+    found: list[int] = []
+    for part in text.split(","):
+        numbers = part.strip().split(":")
+        if len(numbers) > 3 or not all(number.isdecimal() and len(number) <= 9 for number in numbers):
+            raise complaint
+        values = [int(number) for number in numbers]
+        first, last = values[0], values[min(1, len(values) - 1)]
+        step = values[2] if len(values) == 3 else 1
+        if not (1 <= first <= last <= LONGEST and step >= 1):
+            raise complaint
+        found += range(first, last + 1, step)
+    return list(dict.fromkeys(found))

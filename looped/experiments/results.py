@@ -1,0 +1,183 @@
+"""Measured rows in files: one file for a run and a plan, with where it comes from. Starts no training.
+
+    results/copy-fop-loop-adaptive-fast.accuracy-1f0c9a3e.json
+    {"provenance": {"commit": …, "device": …, "plan": {…}, "runs": [{"run": …, "config": {…}}]}, "rows": [{…}, …]}
+
+Rows of `accuracy` plans are those of `looped evaluate`. Rows of `steps` plans have `step` instead of `stop`:
+`accuracy` and mean `surprise` after that many loop steps, and in `chosen` the step of least surprise over all
+samples, at which the paper stops. A file counts only for the configuration and the plan that it names.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from looped import checkpoints, methods, provenance, runs, serial, tasks
+from looped.errors import InputError
+from looped.evaluation.measure import Subject, check, length_grid, measure, oracle_steps
+from looped.evaluation.statistics import over_seeds
+from looped.experiments.plan import Plan, Precision
+from looped.model.loop import LoopedTransformer
+from looped.runs import Trained
+from looped.training.config import TrainConfig
+
+Rows = list[dict[str, Any]]
+LARGEST = 1 << 28  # bytes of a file of results
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Trained weights, ready to measure."""
+
+    path: Path
+    seeds: list[Trained]
+    subject: Subject
+
+    def origin(self) -> dict[str, object]:
+        """What a result says about the weights behind it."""
+        first = self.seeds[0]
+        return {
+            "run": self.path.resolve().name,
+            "seeds": [seed.seed for seed in self.seeds],
+            "steps": first.step,
+            "commit": first.commit,
+            "config": serial.to_json(first.config),
+        }
+
+
+def load(path: Path, device: torch.device, precision: Precision = "fp32") -> Loaded:
+    """A run's folder, all seeds stacked, or one seed's file."""
+    if not path.exists():
+        raise InputError(f"there is no run {path}")
+    files = runs.seed_files(path) if path.is_dir() else [path]
+    seeds = [runs.load_seed(file) for file in files]
+    config = seeds[0].config
+    for file, other in zip(files, seeds, strict=True):
+        if other.config != config:
+            raise InputError(f"{file} was trained with another configuration than {files[0]}")
+    model = LoopedTransformer(config.model)
+    with torch.no_grad():
+        weights = model.prepare(torch.stack([seed.row for seed in seeds]).to(device), DTYPES[precision])
+    subject = Subject(
+        tasks.get(config.task), methods.get(config.method), model, weights,
+        tuple(seed.seed for seed in seeds), config.max_length, config.recipe,
+    )  # fmt: skip
+    return Loaded(path, seeds, subject)
+
+
+def file_of(folder: Path, run: str, plan: Plan) -> Path:
+    """Where the result of a run and a plan is kept."""
+    return folder / f"{run}.{plan.name}.json"
+
+
+def read(path: Path, config: TrainConfig, plan: Plan) -> Rows | None:
+    """The rows in a file, or None if there is no file; raises if it holds something else."""
+    if not path.is_file():
+        return None
+    if path.stat().st_size > LARGEST:
+        raise InputError(f"{path} is too large for a file of results")
+    try:
+        data = serial.parse(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text") from None
+    origin, rows = _parts(data, path)
+    found = serial.from_json(TrainConfig, origin["runs"][0]["config"], str(path))
+    odd = serial.differences(found, config)
+    if odd or serial.from_json(Plan, origin["plan"], str(path)) != plan:
+        what = f"configuration ({'; '.join(odd[:3])})" if odd else "plan"
+        raise InputError(f"{path} is a result of another {what}; move it away or choose another --results")
+    return rows
+
+
+def _parts(data: object, path: Path) -> tuple[dict[str, Any], Rows]:
+    """Provenance and rows of a file, if it has the shape of one."""
+    origin, rows = (data.get("provenance"), data.get("rows")) if isinstance(data, dict) else (None, None)
+    if isinstance(origin, dict) and isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
+        match origin.get("plan"), origin.get("runs"):
+            case dict(), [{"config": _}]:
+                return origin, rows
+    raise InputError(
+        f"{path} is no result of ours: it must hold provenance with a plan and one run, and rows"
+    )
+
+
+def make(
+    run: Path, plan: Plan, device: torch.device, on_length: Callable[[int], None] = lambda length: None
+) -> dict[str, Any]:
+    """Measures a trained run as planned; `on_length` hears of every length that is done."""
+    start = time.monotonic()
+    loaded = load(run, device, plan.precision)
+    rows = (
+        _steps(loaded.subject, plan, on_length)
+        if plan.kind == "steps"
+        else _accuracy(loaded, plan, on_length)
+    )
+    origin = {
+        **provenance.facts(device),
+        "precision": plan.precision,
+        "wall_seconds": round(time.monotonic() - start, 3),
+        "plan": serial.to_json(plan),
+        "runs": [loaded.origin()],
+    }
+    return {"provenance": origin, "rows": rows}
+
+
+def write(path: Path, result: dict[str, Any]) -> None:
+    """Puts a result in its place, whole."""
+    with checkpoints.disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    checkpoints.write(path, (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
+
+
+def _accuracy(loaded: Loaded, plan: Plan, on_length: Callable[[int], None]) -> Rows:
+    """Rows by family, length, rule and seed."""
+    rows: Rows = []
+    for family in plan.families:
+        found = measure(
+            loaded.subject, plan.lengths, plan.samples, seed=plan.seed, stops=plan.stops, family=family,
+            on_progress=lambda fresh: on_length(fresh[0].length),
+        )  # fmt: skip
+        rows += [row.as_dict() for row in found]
+    return rows
+
+
+def _steps(subject: Subject, plan: Plan, on_length: Callable[[int], None]) -> Rows:
+    """Rows by length, seed and loop step, up to twice the steps needed."""
+    rows: Rows = []
+    for length in plan.lengths:
+        check(subject, [length], plan.samples, stops=("oracle",), family=plan.families[0])
+        last = 2 * oracle_steps(subject, length)
+        grid = length_grid(
+            subject, length, plan.samples, seed=plan.seed, family=plan.families[0], max_steps=last
+        )
+        accuracy, surprise = grid.correct.double().mean(2).tolist(), grid.surprise.double().mean(2).tolist()
+        for seed, exact, unsure in zip(subject.seeds, accuracy, surprise, strict=True):
+            chosen = min(range(last), key=unsure.__getitem__) + 1
+            rows += [
+                {
+                    "task": subject.task.name, "method": subject.method.name, "recipe": subject.recipe,
+                    "seed": seed, "length": length, "step": t + 1, "accuracy": exact[t], "surprise": unsure[t],
+                    "samples": plan.samples, "chosen": chosen,
+                }
+                for t in range(last)
+            ]  # fmt: skip
+        on_length(length)
+    return rows
+
+
+def means(rows: Rows) -> list[tuple[str, str, int, str, float, float | None]]:
+    """Task, method, length, stop, mean accuracy over seeds and its standard error, in the rows' order."""
+    groups: dict[tuple[str, str, int, str], list[float]] = {}
+    for row in rows:
+        key = (row["task"], row["method"], row["length"], row["stop"])
+        groups.setdefault(key, []).append(row["accuracy"])
+    spreads = {key: over_seeds(values) for key, values in groups.items()}
+    return [(*key, spread.mean, spread.error) for key, spread in spreads.items()]

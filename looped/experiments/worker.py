@@ -1,0 +1,143 @@
+"""One job in a process of its own: trains what is not trained and measures what is not measured.
+
+    python -m looped.experiments.worker DIR/.jobs/NAME.json --device cuda:0
+
+Every engine starts this and looks at nothing but the exit status and the folder:
+
+| status  | means                                                     |
+|---------|-----------------------------------------------------------|
+| 0       | the job is done                                           |
+| 1       | it crashed, or every seed went wrong; the reason is kept  |
+| 2       | it cannot be done; the reason is kept                     |
+| 74      | the disk is full                                          |
+| 75      | somebody else works on it                                 |
+| 128 + n | it was asked to stop and saved first                      |
+
+It stops, and saves first, on SIGTERM and SIGINT, when `looped cancel` asks, and when its parent is gone.
+Needs no more than torch: it runs on a bare machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from looped import devices, runs
+from looped.errors import InputError
+from looped.experiments import jobs, results
+from looped.experiments.jobs import Job
+from looped.training.interrupt import Interrupt
+from looped.training.progress import Lines
+from looped.training.trainer import Cadence, train
+
+CRASHED, IMPOSSIBLE, FULL, HELD = 1, 2, 74, 75
+LOOK_S = 0.25  # seconds between two looks for the wish to stop
+
+
+class Stopped(Exception):
+    """Raised out of a measurement that was asked to stop."""
+
+
+class SeedsStopped(Exception):
+    """Raised for a run whose every seed went wrong."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Works on the job the words name; returns the exit status."""
+    args = _parser().parse_args(words)
+    root, name = args.job.parent.parent, args.job.stem
+    lock = jobs.hold(args.job.with_suffix(".lock"))
+    if lock is None:
+        print(f"somebody else works on {name}", file=sys.stderr)
+        return HELD
+    with lock, Interrupt() as asked:
+        jobs.forgive(root, name)
+        try:
+            work(root, jobs.take(args.job), args.device, _wish(root, asked, args.parent))
+        except Stopped:
+            return asked.status or 128 + signal.SIGTERM
+        except (InputError, SeedsStopped) as error:
+            return _failed(root, name, str(error), CRASHED if isinstance(error, SeedsStopped) else IMPOSSIBLE)
+        except Exception as error:  # whatever it is, the sweep has to know
+            status = FULL if isinstance(error, OSError) and error.errno == errno.ENOSPC else CRASHED
+            _failed(root, name, f"{type(error).__name__}: {error}", status)
+            if status == FULL:
+                return FULL
+            raise
+    return 0
+
+
+def work(root: Path, job: Job, device_name: str, stop: Callable[[], bool]) -> None:
+    """Brings a job to its end, or raises `Stopped`."""
+    folder, device = root / job.name, devices.pick(device_name)
+    missing = jobs.missing_plans(job)
+    if job.plans and not missing:
+        return
+    if not jobs.trained(folder, job.config) or not _intact(folder):
+        cadence = Cadence(save_seconds=job.save_seconds)
+        summary = train(job.config, folder, device, listeners=[Lines()], cadence=cadence, stop=stop)
+        if summary.ending == "every seed stopped":
+            why = "; ".join(f"seed {seed['seed']}: {seed['stopped']}" for seed in summary.seeds)
+            raise SeedsStopped(f"every seed stopped ({why})")
+        if summary.ending != "finished":
+            raise Stopped
+
+    def measured(length: int) -> None:
+        if stop():
+            raise Stopped
+
+    for plan in missing:
+        if stop():
+            raise Stopped
+        print(f"measuring {job.name}: {plan.name}", file=sys.stderr, flush=True)
+        result = results.make(folder, plan, device, measured)
+        results.write(results.file_of(Path(job.results), job.name, plan), result)
+
+
+def _intact(folder: Path) -> bool:
+    """Whether every seed's file can be read, or there is nothing left to make it again from."""
+    try:
+        for path in runs.seed_files(folder):
+            runs.load_seed(path)
+    except InputError:
+        return not (folder / runs.STATE).exists()
+    return True
+
+
+def _wish(root: Path, asked: Interrupt, parent: int | None) -> Callable[[], bool]:
+    """Whether anybody wants this to stop; asked after every gradient step, so it looks only now and then."""
+    looked, wanted = 0.0, False
+
+    def stop() -> bool:
+        nonlocal looked, wanted
+        if time.monotonic() - looked > LOOK_S:
+            looked = time.monotonic()
+            wanted = jobs.is_cancelled(root) or (parent is not None and os.getppid() != parent)
+        return wanted or asked()
+
+    return stop
+
+
+def _failed(root: Path, name: str, reason: str, status: int) -> int:
+    """Keeps the reason where everybody finds it; a full disk has a status of its own, should that not work."""
+    print(f"looped: {' '.join(reason.split())}", file=sys.stderr)
+    jobs.fail(root, name, reason)
+    return FULL if reason.startswith("the disk is full") else status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m looped.experiments.worker", description="Work on a job.")
+    parser.add_argument("job", type=Path, help="DIR/.jobs/NAME.json")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    parser.add_argument("--parent", type=int, help="stop when this is no longer the parent's process number")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
