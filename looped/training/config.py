@@ -46,7 +46,7 @@ class TrainConfig:
     clip: float = 1.0  # largest gradient norm of a seed
     ema: float = 0.0  # decay of the average of the weights that is evaluated; 0: the weights themselves
     backprop: int = 0  # loop steps the gradient flows through, per problem; 0: all
-    window: Window = "last"  # so many last ones, or a number of last ones drawn for each problem from 1 up to it
+    window: Window = "last"  # so many last ones, or each problem's own number of them, drawn from 1 up to it
     checkpointing: bool = (
         False  # keep only each step's state and recompute the rest, so that memory hardly grows with T
     )
