@@ -57,7 +57,9 @@ def gradients(
     expected = backpropagate(engine.model, leaves, batch, stage.plan)
     expected_grads = plain.close(leaves)
     leaves = plain.open(folded, precision)
-    loop = FusedLoop(engine.model, len(config.seeds), stage.plan, batch.tokens.shape[-1], leaves.layers[0].qkv)
+    loop = FusedLoop(
+        engine.model, len(config.seeds), stage.plan, batch.tokens.shape[-1], leaves.layers[0].qkv
+    )
     got, got_grads = loop.backpropagate(leaves, batch)
     return expected.loss, expected_grads, got.loss, got_grads
 
