@@ -19,6 +19,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,7 @@ STATE_KIND, SEED_KIND = "looped-state-1", "looped-seed-1"
 DAMAGED = "metrics.damaged.jsonl"  # lines of the metrics that could not be read
 LARGEST_CONFIG = 1 << 20  # bytes
 LARGEST_LINE = 1 << 20  # bytes of one line of the metrics
+LOOKING_S = 0.3  # whoever only looks whether a lock is held has it for far less
 MOST_DIGITS = 19  # of a seed or a step
 
 
@@ -319,11 +321,17 @@ def _lock(folder: Path) -> IO[str]:
     _plain_file(folder / "lock")
     file = open(folder / "lock", "a+", encoding="utf-8")  # noqa: SIM115
     if sys.platform != "win32":
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            raise InputError(
-                f"somebody is training in {folder} already; wait for it or choose another --out"
-            ) from None
+        deadline = time.monotonic() + LOOKING_S
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() < deadline:
+                    time.sleep(0.02)
+                    continue
+                file.close()
+                raise InputError(
+                    f"somebody is training in {folder} already; wait for it or choose another --out"
+                ) from None
     return file

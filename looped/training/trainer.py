@@ -21,7 +21,7 @@ from looped.checkpoints import Metadata, Shapes
 from looped.errors import InputError
 from looped.evaluation.measure import Subject, measure
 from looped.model.loop import LoopedTransformer
-from looped.runs import Run, number, read_metrics
+from looped.runs import Run, load_seed, number, read_metrics
 from looped.tasks.base import LONGEST
 from looped.training import curriculum, snapshot
 from looped.training.config import TrainConfig
@@ -131,7 +131,7 @@ class _Training:
             ending = self._ending(stop, deadline)
             if ending is None and self._save_is_due():
                 self._save()
-        if engine.done > first or not list(self.run.folder.glob("seed-*.safetensors")):
+        if engine.done > first or not self._seeds_are_there():
             self._save()
             self._save_seeds()
         return self._summary(ending)
@@ -257,6 +257,14 @@ class _Training:
         self.run.save_state(tensors, metadata)
         self.saved_at = time.monotonic()
         self.save_after = max(self.cadence.save_seconds, (self.saved_at - start) / LARGEST_SHARE)
+
+    def _seeds_are_there(self) -> bool:
+        """Whether every seed's file is whole and of this step; a kill may have come between two of them."""
+        files = [self.run.folder / f"seed-{seed}.safetensors" for seed in self.config.seeds]
+        try:
+            return all(load_seed(file).step == self.engine.done for file in files)
+        except InputError:
+            return False
 
     def _save_seeds(self) -> None:
         for seed, row in zip(self.config.seeds, self.engine.evaluated_weights, strict=True):

@@ -127,6 +127,16 @@ def test_the_saved_seed_is_the_engines_evaluated_weights(tiny, tmp_path: Path) -
         assert torch.equal(runs.load_seed(file).row, engine.evaluated_weights[s])
 
 
+def test_a_seed_file_that_is_missing_or_damaged_is_written_again(tiny, tmp_path: Path) -> None:
+    config = tiny(steps=10)
+    train(config, tmp_path / "whole", cadence=OFTEN)
+    train(config, tmp_path / "run", cadence=OFTEN)
+    for blow in (Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1])):
+        blow(tmp_path / "run" / "seed-1.safetensors")
+        assert train(config, tmp_path / "run", cadence=OFTEN).ending == "finished"
+        same(tmp_path / "run", tmp_path / "whole")
+
+
 @pytest.mark.parametrize(
     "changes",
     [
