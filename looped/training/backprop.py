@@ -13,6 +13,7 @@ Shapes: S seeds, B rows, L positions, D width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +24,8 @@ from looped.batches import Batch
 from looped.model.loop import LoopedTransformer, Prepared
 from looped.training import losses
 from looped.training.curriculum import Plan
+
+Noise = Callable[[int], Tensor]  # rows to what is added to their state, [S, rows, L, D]
 
 
 @dataclass(frozen=True)
@@ -43,10 +46,12 @@ def backpropagate(
     depth: Int[Tensor, "S B"] | None = None,
     most: int = 0,
     checkpointing: bool = False,
+    noise: Noise | None = None,
 ) -> Outcome:
     """Loss of every row at its own T, its gradient added to the `.grad` of `weights`.
 
     `depth` cuts a row's gradient that many steps before its end; `most` bounds it, and 0 means no cut.
+    `noise` is added to the state before every step.
     """
     recompute = checkpointing or most > 0
     x = model.embed(weights, batch.tokens, at)
@@ -56,7 +61,8 @@ def backpropagate(
     ends: list[Tensor] = []  # its output, with its graph, unless recomputed
     h: Tensor | None = None
     for t, (active, leaving) in enumerate(zip(plan.active, plan.leaving, strict=True), 1):
-        u = model.inject(None if h is None else h[:, :active], source[:, :active]).detach().requires_grad_()
+        u = model.inject(None if h is None else h[:, :active], source[:, :active])
+        u = (u if noise is None else u + noise(active)).detach().requires_grad_()
         with torch.set_grad_enabled(not recompute):
             end = model.step(weights, u)
         starts.append(u)

@@ -40,6 +40,7 @@ class TrainConfig:
     batch: int = 64  # problems a gradient step
     lengths: Lengths = "iid"  # independent draws, or one draw from each of `batch` equal parts of the range
     extra: int = 0  # up to so many loop steps past T, drawn for each problem: the answer has to be held
+    noise: float = 0.0  # standard deviation of what is added to the state before every step
     warmup: int = 0  # gradient steps from 0 to the peak learning rate
     betas: tuple[float, float] = (0.9, 0.999)  # AdamW's
     weight_decay: float = 0.01  # AdamW's
@@ -66,7 +67,7 @@ class TrainConfig:
             raise InputError(f"AdamW's betas must be in [0, 1), not {self.betas}")
         if not 0 <= self.ema < 1:
             raise InputError(f"the weight average's decay must be in [0, 1), not {self.ema}")
-        for name in ("weight_decay", "warmup", "backprop", "extra"):
+        for name in ("weight_decay", "warmup", "backprop", "extra", "noise"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} must not be negative, but is {getattr(self, name)}")
         if min(self.lr) <= 0 or self.clip <= 0:

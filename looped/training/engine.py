@@ -23,7 +23,7 @@ from looped.model import positions
 from looped.model.loop import LoopedTransformer, Prepared
 from looped.training import curriculum, fused, optimizer
 from looped.training.accumulate import GradientStore
-from looped.training.backprop import Outcome, backpropagate
+from looped.training.backprop import Noise, Outcome, backpropagate
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan, Strata
 from looped.training.fused import FusedLoop
@@ -178,15 +178,15 @@ class Engine:
         """The loss and the gradients of the folded weights, the fused way where it can be taken."""
         weights = self.store.open(folded, self.precision)
         size = batch.tokens.shape[-1]
-        at = self._places(size)
+        at, noise = self._places(size), self._noise(size)
         if self.fused and fused.suits(self.config, plan, size, self.device):
             if self._fused is None or self._fused.plan != plan:
                 self._fused = FusedLoop(self.model, len(self.config.seeds), plan, size, weights.layers[0].qkv)
-            return self._fused.backpropagate(weights, batch, at)
+            return self._fused.backpropagate(weights, batch, at, noise)
         depth, most = self._depth(batch.steps), self.config.backprop
         outcome = backpropagate(
             self.model, weights, batch, plan,
-            at=at, depth=depth, most=most, checkpointing=self.config.checkpointing,
+            at=at, depth=depth, most=most, checkpointing=self.config.checkpointing, noise=noise,
         )  # fmt: skip
         return outcome, self.store.close(weights)
 
@@ -202,6 +202,18 @@ class Engine:
             for g in self.generators
         ]
         return torch.stack(rows)
+
+    def _noise(self, size: int) -> Noise | None:
+        """What is added to the states, where the run asks for it: drawn for all rows, from each seed's own source."""
+        if not self.config.noise:
+            return None
+        shape, scale = (self.config.batch, size, self.config.model.width), self.config.noise
+
+        def draw(rows: int) -> Tensor:
+            drawn = [torch.randn(shape, device=self.device, generator=g)[:rows] for g in self.generators]
+            return torch.stack(drawn) * scale
+
+        return draw
 
     def _places(self, size: int) -> Int[Tensor, "B L"] | None:
         """Randomised positions, where the model has them; shared by the seeds."""

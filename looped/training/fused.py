@@ -25,7 +25,7 @@ from looped.model import kernels, plain
 from looped.model.block import Layer
 from looped.model.loop import LoopedTransformer, Prepared
 from looped.training import losses
-from looped.training.backprop import Outcome
+from looped.training.backprop import Noise, Outcome
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan
 
@@ -86,13 +86,17 @@ class FusedLoop:
 
     # --- the pass ------------------------------------------------------------------------------------------
     def backpropagate(
-        self, weights: Prepared, batch: Batch, at: Int[Tensor, "B L"] | None = None
+        self,
+        weights: Prepared,
+        batch: Batch,
+        at: Int[Tensor, "B L"] | None = None,
+        noise: Noise | None = None,
     ) -> tuple[Outcome, list[Tensor]]:
         """The loss of every row at its own T, and the fp32 gradients of `weights.tensors()`."""
         x = self.model.embed(weights, batch.tokens, at)
         s, b, size, d = x.shape
         with torch.no_grad():
-            self._forward(weights, x.detach().view(s, b * size, d))
+            self._forward(weights, x.detach().view(s, b * size, d), noise)
         final = self._final(batch.steps).requires_grad_()
         logits = self.model.readout(weights, torch.addcmul(weights.shift, final, weights.scale))
         loss = losses.answer_loss(logits, batch.targets, batch.loss_mask)
@@ -114,11 +118,14 @@ class FusedLoop:
         return states[torch.arange(s, device=steps.device)[:, None], rows]
 
     # --- forward -------------------------------------------------------------------------------------------
-    def _forward(self, weights: Prepared, x: Float[Tensor, "S N D"]) -> None:
+    def _forward(self, weights: Prepared, x: Float[Tensor, "S N D"], noise: Noise | None) -> None:
         state: Tensor | None = None
         for start, end in zip(self.starts, self.ends, strict=True):
             rows = slice(start, end)
             given = x[:, : end - start] if state is None or self.model.config.injection else None
+            if noise is not None:
+                added = noise((end - start) // self.size).flatten(1, 2)
+                given = added if given is None else given + added
             h = x.new_empty(x.shape[0], end - start, x.shape[2])
             first = self.tapes[0]
             self.ops.inject_norm(

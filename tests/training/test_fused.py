@@ -76,6 +76,30 @@ def test_by_hand_equals_autograd(case: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_noise_is_the_same_both_ways(device: str) -> None:
+    engine = Engine(
+        replace(config_of("no injection"), noise=0.3), device, graphs=False, precision=torch.float32
+    )
+    stage = engine.stage(5)
+    batch, _ = engine.draw(stage)
+    leaves = GradientStore(accumulate=False).open(engine.model.prepare(engine.weights), torch.float32)
+    assert stage.plan is not None
+    losses = []
+    for way in ("autograd", "by hand"):
+        for generator in engine.generators:
+            generator.manual_seed(1)
+        noise = engine._noise(batch.tokens.shape[-1])
+        if way == "autograd":
+            losses.append(backpropagate(engine.model, leaves, batch, stage.plan, noise=noise).loss)
+        else:
+            loop = FusedLoop(engine.model, 2, stage.plan, batch.tokens.shape[-1], leaves.layers[0].qkv)
+            losses.append(loop.backpropagate(leaves, batch, noise=noise)[0].loss)
+    torch.testing.assert_close(losses[0], losses[1])
+    quiet = backpropagate(engine.model, leaves, batch, stage.plan).loss
+    assert not torch.allclose(losses[0], quiet)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_bf16_is_close(device: str) -> None:
     expected_loss, expected, loss, got = gradients(config_of("copy"), device, torch.bfloat16)
     torch.testing.assert_close(loss, expected_loss, rtol=0.02, atol=0.0)
