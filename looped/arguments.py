@@ -86,7 +86,7 @@ def _sentence(box: str, kind: type, prog: str) -> str:
 
 def _paragraphs(box: str) -> list[str]:
     """The text between the rules of a box, each paragraph on one line, without the frame and its title."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box).replace("{None}|", "")  # an option may be left out anyway
     lines = [line.strip("│| \t") for line in plain.splitlines()]
     if "╭" not in plain:  # where stdout cannot draw a frame, the title is a line of its own
         lines = lines[1:]

@@ -54,6 +54,7 @@ THIRD_PARTY = {
     "training": BARE,
     "evaluation": BARE,
     "runs": BARE,
+    "bench": BARE | {"transformers"},
     "figures": {"numpy", "matplotlib"},
     "cli": set(),
     "__main__": set(),

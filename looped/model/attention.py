@@ -24,7 +24,8 @@ def attend(config: ModelConfig, qkv: Float[Tensor, "N L E"]) -> Float[Tensor, "N
     """Attention of every head over whole rows."""
     if kernels.suits(config, qkv):
         return kernels.attend(config, qkv)
-    return attend_after(config, qkv, None)[0]
+    wide = qkv if qkv.is_cuda else qkv.float()  # a CPU attends much faster in fp32 than in bf16
+    return attend_after(config, wide, None)[0].to(qkv.dtype)
 
 
 def attend_after(
