@@ -25,9 +25,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sample": ("looped.commands.sample", "random questions and answers in the paper's notation"),
     "trace": ("looped.commands.trace", "runs a task's n-RASP-L program and prints variable × step"),
     "check": ("looped.commands.check", "checks n-RASP-L programs in a file, naming line and rule"),
+    "compile": ("looped.commands.compile", "an n-RASP-L program into the weights of a looped Transformer"),
+    "solve": ("looped.commands.solve", "a model answers a question, or one a line from stdin"),
     "train": ("looped.commands.train", "trains a model; the same command again resumes"),
     "evaluate": ("looped.commands.evaluate", "accuracy of runs by length and stopping rule"),
     "bench": ("looped.commands.bench", "measures this program against its peers in one run"),
+}
+
+# commands of two words, with options of their own: words → module
+SUBCOMMANDS: dict[tuple[str, str], str] = {
+    ("bench", "ladder"): "looped.commands.ladder",
 }
 
 
@@ -65,7 +72,11 @@ def _dispatch(words: list[str]) -> int:
         raise InputError(_unknown_command(name))
     from looped.arguments import parse  # tyro takes longer to import than the help to print
 
-    module = import_module(COMMANDS[name][0])
+    source = COMMANDS[name][0]
+    if rest and (name, rest[0]) in SUBCOMMANDS:
+        source = SUBCOMMANDS[name, rest[0]]
+        name, rest = f"{name} {rest[0]}", rest[1:]
+    module = import_module(source)
     try:
         args = parse(module.Args, rest, prog=f"looped {name}")
     except SystemExit:  # the command's --help, already printed

@@ -35,8 +35,8 @@ class Card:
     width: int
     parameters: int  # all numbers but the table of positions
     nonzero: int  # of those
-    variables: dict[str, int]  # where in the state the program's variables stand
-    others: dict[str, int]  # where its flags, clock, token and index stand
+    variables: tuple[tuple[str, int], ...]  # the program's variables, and where in the state each stands
+    others: tuple[tuple[str, int], ...]  # the same of flags, clock, token and index
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Compiled:
 
     def decode(self, h: Float[Tensor, "S B L D"]) -> dict[str, Int[Tensor, "S B L"]]:
         """The program's variables in a state."""
-        return {name: h[..., place].round().long() for name, place in self.card.variables.items()}
+        return {name: h[..., place].round().long() for name, place in self.card.variables}
 
     def save(self, path: Path) -> None:
         """Writes weights, configuration and card as one checkpoint."""
@@ -95,8 +95,8 @@ def _card(program: Program, made: Assembled, tensors: dict[str, Tensor]) -> Card
         config.width,
         sum(tensor.numel() for tensor in counted.values()),
         sum(int((tensor != 0).sum()) for tensor in counted.values()),
-        made.variables,
-        made.others,
+        tuple(made.variables.items()),
+        tuple(made.others.items()),
     )
 
 

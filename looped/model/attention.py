@@ -107,6 +107,8 @@ def _groups(bands: tuple[int, ...]) -> list[tuple[int, slice]]:
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, band: int, extra: Tensor | None) -> Tensor:
     queries, keys = q.shape[2], k.shape[2]
+    if band == 1 and extra is None and queries == keys:  # only itself to look at
+        return v
     if band and queries == 1:  # decoding: only the band's keys matter
         k, v = k[:, :, -band:], v[:, :, -band:]
         extra = None if extra is None else extra[:, :, -band:]

@@ -1,0 +1,67 @@
+"""`looped compile`: an n-RASP-L program into the weights of a looped Transformer.
+
+$ looped compile parity --out p.safetensors
+parity: 1 layer a step and 3 before the loop, width 16, 4 heads, 17253 parameters (613 not zero)
+exact in float64 on rows of up to 4096 tokens
+wrote p.safetensors
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from looped.commands import note, print_json
+from looped.compiler.assemble import LONGEST, MOST_WIDTH
+from looped.compiler.compiled import Card, compile_program
+from looped.compiler.source import find
+from looped.errors import InputError
+
+
+@dataclass(frozen=True)
+class Args:
+    """Turn an n-RASP-L program into the weights of a looped Transformer that does exactly the same."""
+
+    program: Annotated[str, tyro.conf.Positional]
+    """A task's name, long_multiplication, or a FILE.py with a Program."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE.safetensors", help_behavior_hint="")] = None
+    """Where to write the model; without it, only its sizes are told."""
+    name: Annotated[str | None, tyro.conf.arg(help_behavior_hint="")] = None
+    """Which program of a file with several."""
+    max_length: int = LONGEST
+    """Tokens of the longest row it has to take."""
+    max_width: int = MOST_WIDTH
+    """The widest state allowed."""
+    json: bool = False
+    """One JSON object."""
+
+
+def run(args: Args) -> int:
+    """Compiles, writes, tells the sizes."""
+    if args.out is not None and (args.out.is_dir() or not args.out.parent.is_dir()):
+        raise InputError(f"--out must name a file in a folder that exists, not {args.out}")
+    if not 2 <= args.max_length <= LONGEST:
+        raise InputError(f"--max-length must be between 2 and {LONGEST}, not {args.max_length}")
+    compiled = compile_program(find(args.program, args.name), args.max_length, args.max_width)
+    if args.out is not None:
+        compiled.save(args.out)
+    if args.json:
+        print_json(asdict(compiled.card))
+    else:
+        print(sizes(compiled.card))
+    if args.out is not None:
+        note(f"wrote {args.out}")
+    return 0
+
+
+def sizes(card: Card) -> str:
+    """A card in two lines."""
+    layers = f"{card.layers} layer{'s' if card.layers > 1 else ''} a step and {card.before} before the loop"
+    return (
+        f"{card.program}: {layers}, width {card.width}, {card.heads} heads, "
+        f"{card.parameters} parameters ({card.nonzero} not zero)\n"
+        f"exact in {card.precision} on rows of up to {card.max_length} tokens"
+    )

@@ -1,0 +1,38 @@
+"""Where a program to compile comes from: its name, or a file that has passed the legality check."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from looped.errors import InputError
+from looped.rasp import programs
+from looped.rasp.checker import check_file
+from looped.rasp.program import Program
+from looped.rasp.rules import LegalityError
+
+
+def find(what: str, name: str | None = None) -> Program:
+    """The program of a task's name, or the one in a file `what.py`; `name` picks one of several."""
+    if not what.endswith(".py"):
+        return programs.get(what)
+    report = check_file(what)
+    for violation in report.violations:
+        raise LegalityError(violation)
+    found = _programs_in(Path(what))
+    if not found:
+        raise InputError(f"{what} has no Program(...), only functions; a loop is what is compiled")
+    if name is None and len(found) == 1:
+        return next(iter(found.values()))
+    if name not in found:
+        raise InputError(f"{what} has the programs {', '.join(found)}; pick one with --name, not {name!r}")
+    return found[name]
+
+
+def _programs_in(path: Path) -> dict[str, Program]:
+    spec = importlib.util.spec_from_file_location("looped_compiled_file", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)  # the check has run it already
+    return {value.name: value for value in vars(module).values() if isinstance(value, Program)}
