@@ -1,6 +1,6 @@
 """Measured rows in files: one file for a run and a plan, with where it comes from. Starts no training.
 
-    results/copy-fop-loop-adaptive-fast.accuracy-1f0c9a3e.json
+    results/copy-fop-loop-adaptive-fast.accuracy-4608dde8.json
     {"provenance": {"commit": …, "device": …, "plan": {…}, "runs": [{"run": …, "config": {…}}]}, "rows": [{…}, …]}
 
 Rows of `accuracy` plans are those of `looped evaluate`. Rows of `steps` plans have `step` instead of `stop`:
@@ -59,10 +59,15 @@ def load(path: Path, device: torch.device, precision: Precision = "fp32") -> Loa
         raise InputError(f"there is no run {path}")
     files = runs.seed_files(path) if path.is_dir() else [path]
     seeds = [runs.load_seed(file) for file in files]
-    config = seeds[0].config
     for file, other in zip(files, seeds, strict=True):
-        if other.config != config:
+        if other.config != seeds[0].config:
             raise InputError(f"{file} was trained with another configuration than {files[0]}")
+    return stack(path, seeds, device, precision)
+
+
+def stack(path: Path, seeds: list[Trained], device: torch.device, precision: Precision = "fp32") -> Loaded:
+    """Seeds of one model side by side, found at `path`."""
+    config = seeds[0].config
     model = LoopedTransformer(config.model)
     with torch.no_grad():
         weights = model.prepare(torch.stack([seed.row for seed in seeds]).to(device), DTYPES[precision])

@@ -1,7 +1,7 @@
 """A run as a row of data: task, method, recipe, seeds and what is set beside them. Knows no folder's contents.
 
     RunSpec("copy")                          → copy-fop-loop-adaptive-fast, the folder `looped train copy` uses
-    RunSpec("copy", set=("steps=2000",))     → copy-fop-loop-adaptive-fast-45af5c25
+    RunSpec("copy", set=("steps=2000",))     → copy-fop-loop-adaptive-fast-c11785d1
 
 A name says what a run is, and eight digits of a checksum tell apart what differs from the recipe. The checksum
 covers the differing fields alone, so that a field added to the configuration later renames nothing.

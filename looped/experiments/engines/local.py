@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 import torch
 
@@ -117,16 +118,17 @@ class Local(Engine):
         slot = self._free.pop(0)
         device = self.slots[slot]
         jobs.put(self.root, worker.job)  # another driver may want the same run for other plans
-        command = [
-            sys.executable, "-m", "looped.experiments.worker",
-            str(jobs.desk(self.root, f"{worker.job.name}.json")), "--device", device, "--parent", str(os.getpid()),
-        ]  # fmt: skip
+        job = str(jobs.desk(self.root, f"{worker.job.name}.json"))
         with open(jobs.desk(self.root, f"{worker.job.name}.log"), "ab") as log:
-            worker.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env=_environment(device), start_new_session=True,
-            )  # fmt: skip
+            worker.process = self._spawn([job, "--device", device, "--parent", str(os.getpid())], log)
         worker.slot = slot
+
+    def _spawn(self, words: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        """A new process with a worker in it."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "looped.experiments.worker", *words],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(), start_new_session=True,
+        )  # fmt: skip
 
     def _bury(self, worker: _Worker, status: int) -> None:
         """Draws the consequence of a worker's end: done, failed for good, or another try."""
@@ -185,14 +187,11 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _environment(device: str) -> dict[str, str]:
-    """A worker's environment: this very package, and one thread for each CPU worker unless told otherwise."""
+def _environment() -> dict[str, str]:
+    """A worker's environment: this very package, and one thread for each worker unless told otherwise."""
     here = str(Path(looped.__file__).resolve().parents[1])
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    if device == "cpu":
-        environment.setdefault("OMP_NUM_THREADS", "1")
-    return environment
+    return {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _reason(status: int, standing: Status) -> str:

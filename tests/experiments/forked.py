@@ -1,0 +1,66 @@
+"""Runs of a second, and an engine whose workers are forks of the test: no second import of torch for each."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+from looped.experiments import worker
+from looped.experiments.engines.local import Local
+from looped.experiments.plan import Plan
+
+SMALL = (
+    "steps=30", "interval=10", "max_length=3", "batch=2", "model.layers=1", "model.width=8", "model.heads=2",
+    "model.bands=2,2",
+)  # fmt: skip
+FEW = Plan(lengths=(2, 4), samples=20, stops=("oracle", "confidence"))
+
+
+class Fork:
+    """A worker in a fork of this process, with what the engine uses of `Popen`."""
+
+    def __init__(self, words: list[str], log: IO[bytes]) -> None:
+        context = multiprocessing.get_context("fork")
+        self._process = context.Process(target=self._work, args=(words, log))
+        self._process.start()
+        self.pid = self._process.pid
+        Path(words[0]).with_suffix(".pid").write_text(str(self.pid))
+
+    @staticmethod
+    def _work(words: list[str], log: IO[bytes]) -> None:
+        sys.stderr = open(log.name, "a")  # noqa: SIM115
+        sys.exit(worker.main(words))
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("fork", timeout or 0)
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        if self._process.exitcode is None:
+            os.kill(self._process.pid, number)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+class Forked(Local):
+    """The local engine, its workers forked."""
+
+    started = 0
+
+    def _spawn(self, words: list[str], log: IO[bytes]):
+        self.started += 1
+        return Fork(words, log)

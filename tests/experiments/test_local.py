@@ -1,0 +1,273 @@
+"""The local engine: every run ends where a single run ends, whoever is killed on the way."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from forked import FEW
+
+from looped import runs
+from looped.errors import InputError
+from looped.experiments import engines, jobs, results
+from looped.experiments.drive import Watcher, drive
+from looped.experiments.engines import Options, Row
+from looped.experiments.engines.local import Local, slots
+from looped.experiments.jobs import Job
+from looped.experiments.plan import Plan
+from looped.training.trainer import train
+
+KILLS = int(os.environ.get("LOOPED_KILLS", "10"))  # of the chaos test
+TASKS = ("copy", "parity", "binary_sum", "unique_set")
+
+
+def same_weights(one: Path, other: Path) -> None:
+    files = runs.seed_files(one), runs.seed_files(other)
+    for ours, theirs in zip(*files, strict=True):
+        first, second = runs.load_seed(ours), runs.load_seed(theirs)
+        assert (first.seed, first.step) == (second.seed, second.step)
+        assert torch.equal(first.row, second.row), ours
+
+
+def rows(job: Job, plan: int = 0) -> list[dict[str, object]]:
+    path = results.file_of(Path(job.results), job.name, job.plans[plan])
+    return json.loads(path.read_text())["rows"]
+
+
+def test_a_sweep_ends_where_single_runs_end_and_a_second_start_does_nothing(
+    small, engine, tmp_path: Path
+) -> None:
+    batch = [small(task, f"lr={lr}") for task in TASKS for lr in ("1e-3", "2e-3")]
+    root = tmp_path / "runs"
+    first = engine()
+    outcome = drive(first, batch)
+    assert (outcome.ending, outcome.count("done"), first.started) == ("complete", 8, 8)
+    for job in batch[::3]:
+        train(job.config, tmp_path / "alone" / job.name)
+        same_weights(root / job.name, tmp_path / "alone" / job.name)
+        alone = results.make(tmp_path / "alone" / job.name, FEW, torch.device("cpu"))
+        assert rows(job) == alone["rows"]
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    again = engine()
+    assert (drive(again, batch).ending, again.started) == ("complete", 0)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == before
+    results.file_of(Path(batch[3].results), batch[3].name, FEW).unlink()
+    third = engine()
+    assert (drive(third, batch).ending, third.started) == ("complete", 1)
+    assert rows(batch[3]) == results.make(root / batch[3].name, FEW, torch.device("cpu"))["rows"]
+
+
+def test_a_real_worker_process_gives_the_same(small, tmp_path: Path) -> None:
+    batch = [small("copy")]
+    outcome = drive(Local(tmp_path / "runs", Options(workers=1, device="cpu")), batch)
+    assert outcome.statuses[0].state == "done", outcome.statuses[0].reason
+    train(batch[0].config, tmp_path / "alone")
+    same_weights(tmp_path / "runs" / batch[0].name, tmp_path / "alone")
+
+
+# --- blows -------------------------------------------------------------------------------------------------
+class Killer(Watcher):
+    """Kills a worker with some signal once it has reached a step, a few times."""
+
+    def __init__(self, root: Path, number: int, times: int) -> None:
+        self.root, self.number, self.left = root, number, times
+        self.hit: set[int] = set()
+
+    def show(self, batch, statuses) -> None:
+        for job, status in zip(batch, statuses, strict=True):
+            file = jobs.desk(self.root, f"{job.name}.pid")
+            if not self.left or status.state != "running" or not file.exists():
+                continue
+            pid = int(file.read_text() or 0)
+            saved = jobs.saved_step(self.root / job.name / runs.STATE)
+            if pid and pid not in self.hit and saved:
+                self.hit.add(pid)
+                os.kill(pid, self.number)
+                self.left -= 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_that_dies_is_started_again_and_loses_nothing(
+    small, engine, tmp_path: Path, number: int
+) -> None:
+    job, root = small("copy", "steps=250", save_seconds=0.05), tmp_path / "runs"
+    ours, killer = engine(), Killer(root, number, times=2)
+    outcome = drive(ours, [job], watcher=killer)
+    assert (outcome.ending, killer.left, ours.started) == ("complete", 0, 3)
+    train(job.config, tmp_path / "alone")
+    same_weights(root / job.name, tmp_path / "alone")
+
+
+def test_a_worker_that_never_gets_on_is_given_up(small, engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object, **__: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("looped.experiments.worker.train", crash)
+    ours = engine()
+    outcome = drive(ours, [small("copy")])
+    assert (outcome.ending, ours.started) == ("failed", 3)
+    assert outcome.statuses[0].reason == "MemoryError: no room (3 times without getting on)"
+
+
+def test_what_cannot_be_done_is_not_tried_twice(small, engine, tmp_path: Path) -> None:
+    good, bad = small("copy"), small("parity")
+    folder = tmp_path / "runs" / bad.name
+    folder.mkdir(parents=True)
+    (folder / "thesis.txt").touch()
+    ours = engine()
+    outcome = drive(ours, [bad, good])
+    assert (outcome.ending, ours.started) == ("failed", 2)
+    assert [status.state for status in outcome.statuses] == ["failed", "done"]
+    assert "is no run's folder (it holds thesis.txt)" in outcome.statuses[0].reason
+    assert jobs.standing(tmp_path / "runs", bad).reason == outcome.statuses[0].reason
+    (folder / "thesis.txt").unlink()
+    again = engine()
+    assert (drive(again, [bad, good]).ending, again.started) == ("complete", 1)
+
+
+@pytest.mark.parametrize("where", ["train", "results.write"])
+def test_a_full_disk_is_named(small, engine, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    def full(*_: object, **__: object) -> None:
+        if where == "train":
+            raise InputError("the disk is full: x could not be written; what was there before is intact")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(f"looped.experiments.worker.{where}", full)
+    monkeypatch.setattr("looped.experiments.jobs.fail", lambda *_: None)  # no room for the reason either
+    outcome = drive(engine(), [small("copy")])
+    assert outcome.statuses[0].state == "failed"
+    assert "the disk is full" in outcome.statuses[0].reason
+
+
+def test_seeds_that_all_go_wrong_are_a_failure_with_a_reason(
+    small, engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("looped.training.optimizer.hyper", lambda *_: [[float("nan")] * 3] * 2)
+    ours = engine()
+    outcome = drive(ours, [small("copy")])
+    assert (outcome.ending, ours.started) == ("failed", 1)
+    assert outcome.statuses[0].reason.startswith("every seed stopped (seed 0: ")
+
+
+# --- stopping ----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("how", ["interrupted", "cancelled"])
+def test_stopping_saves_first_and_the_next_start_goes_on(small, engine, tmp_path: Path, how: str) -> None:
+    root = tmp_path / "runs"
+    batch = [small(task, "steps=400", plans=()) for task in ("copy", "parity", "unique_set")]
+
+    def reached() -> bool:
+        return jobs.last_report(root / batch[0].name)[0] >= 20
+
+    class Canceller(Watcher):
+        def show(self, batch, statuses) -> None:
+            if how == "cancelled" and reached():
+                jobs.cancel(root)
+
+    stop = reached if how == "interrupted" else lambda: False
+    outcome = drive(engine(), batch, watcher=Canceller(), stop=stop)
+    assert outcome.ending == how
+    assert {status.state for status in outcome.statuses} == {"cancelled"}
+    assert not any(jobs.is_held(jobs.desk(root, f"{job.name}.lock")) for job in batch)
+    saved = jobs.saved_step(root / batch[0].name / runs.STATE)
+    assert saved is not None
+    assert 20 <= saved < 400
+    stopped = {"interrupted": "queued", "cancelled": "cancelled"}[how]
+    assert jobs.standing(root, batch[0]).state == stopped
+    again = engine()
+    assert drive(again, batch[:1]).ending == "complete"
+    assert f"going on after step {saved}" in jobs.desk(root, f"{batch[0].name}.log").read_text()
+
+
+def test_a_time_limit_stops_the_whole(small, engine, tmp_path: Path) -> None:
+    outcome = drive(engine(), [small("copy"), small("parity"), small("unique_set")], time_limit_s=1e-9)
+    assert (outcome.ending, outcome.count("cancelled")) == ("time limit", 3)
+    with pytest.raises(InputError, match="the time limit must be above 0 seconds"):
+        drive(engine(), [small("copy")], time_limit_s=0)
+
+
+def test_two_drivers_at_once_share_the_work(small, engine, tmp_path: Path) -> None:
+    batch = [small(task, "steps=60") for task in ("copy", "parity")]
+    other_plan = Plan(lengths=(3,), samples=10)
+    theirs = [small(task, "steps=60", plans=(other_plan,)) for task in ("parity", "copy")]
+    outcomes: list[str] = []
+    other = multiprocessing.get_context("fork").Process(
+        target=lambda: os._exit(drive(engine(), theirs).ending != "complete")
+    )
+    other.start()
+    outcomes.append(drive(engine(), batch).ending)
+    other.join()
+    assert (outcomes, other.exitcode) == (["complete"], 0)
+    for job in (*batch, *theirs):
+        assert jobs.missing_plans(job) == []
+        assert not jobs.failure(tmp_path / "runs", job.name)
+
+
+def test_chaos(small, engine, tmp_path: Path) -> None:
+    """Random kills of workers and of the driver: afterwards all is as if nothing had happened."""
+    root, dice = tmp_path / "runs", random.Random(5)
+    batch = [small(task, "steps=200", save_seconds=0.05) for task in TASKS]
+    fork = multiprocessing.get_context("fork")
+
+    def start():
+        driver = fork.Process(target=lambda: os._exit(drive(engine(), batch).ending != "complete"))
+        driver.start()
+        return driver
+
+    driver, kills = start(), {"worker": 0, "driver": 0}
+    least = {job.name: 0 for job in batch}
+    while driver.is_alive():
+        time.sleep(dice.uniform(0.05, 0.3))
+        if sum(kills.values()) >= KILLS:
+            driver.join()
+            break
+        if dice.random() < 0.3:
+            driver.kill()
+            driver.join()
+            kills["driver"] += 1
+            driver = start()
+        else:
+            running = [job.name for job in batch if jobs.standing(root, job).state == "running"]
+            if running:
+                name = dice.choice(running)
+                least[name] = max(least[name], jobs.saved_step(root / name / runs.STATE) or 0)
+                os.kill(int(jobs.desk(root, f"{name}.pid").read_text()), signal.SIGKILL)
+                kills["worker"] += 1
+                assert (jobs.saved_step(root / name / runs.STATE) or 0) >= least[name], (
+                    "a checkpoint was lost"
+                )
+    assert driver.exitcode == 0
+    assert min(kills.values()) > 0, kills
+    for job in batch:
+        train(job.config, tmp_path / "alone" / job.name)
+        same_weights(root / job.name, tmp_path / "alone" / job.name)
+        assert rows(job) == results.make(tmp_path / "alone" / job.name, FEW, torch.device("cpu"))["rows"]
+
+
+# --- the registry ------------------------------------------------------------------------------------------
+def test_engines_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(engines.start("local", tmp_path, Options(device="cpu")), Local)
+    with pytest.raises(InputError, match="unknown engine 'cloud'; the engines are local"):
+        engines.start("cloud", tmp_path)
+    row = Row("looped.experiments.engines.cloud", "Cloud", "cloud_nine", "cloud")
+    monkeypatch.setitem(engines.ENGINES, "cloud", row)
+    with pytest.raises(InputError, match=r"needs the package cloud_nine: pip install 'looped\[cloud\]'"):
+        engines.start("cloud", tmp_path)
+
+
+def test_every_device_gets_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert slots(Options(3, "cpu")) == ["cpu"] * 3
+    assert set(slots(Options(0, "cpu"))) == {"cpu"}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert slots(Options()) == ["cuda:0", "cuda:1"]
+    assert slots(Options(workers=3)) == ["cuda:0", "cuda:1", "cuda:0"]
+    assert slots(Options(workers=2, device="cuda:1")) == ["cuda:1", "cuda:1"]
+    with pytest.raises(InputError, match="the number of workers"):
+        Options(workers=-1)

@@ -1,0 +1,83 @@
+"""The paper's figures as data: the right methods, lengths and rules, and nothing trained twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from looped import tasks
+from looped.errors import InputError
+from looped.experiments import paper
+from looped.experiments.paper import Choice
+
+METHODS = {
+    "main": ["fop-loop-adaptive", "ntp", "ntp-pause", "ntp-loop"],
+    "ablation": ["fop-loop-adaptive", "fop-loop-adaptive-wo", "fop", "fop-pause", "fop-loop-fixed"],
+    "stopping": ["fop-loop-adaptive"],
+    "rules": ["fop-loop-adaptive", "fop-loop-fixed"],
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_figure_has_every_task_with_its_methods(name: str) -> None:
+    rows = paper.rows(paper.get(name))
+    assert [(row.run.method, row.run.task) for row in rows] == [
+        (method, task) for method in METHODS[name] for task in tasks.TASKS
+    ], "the method itself comes first, on all tasks"
+    for row in rows:
+        near = tasks.get(row.run.task).paper.test_length
+        assert row.plan.samples == 6400
+        assert row.run.seeds == (0, 1, 2, 3, 4)
+        assert row.run.recipe == "fast"
+        assert row.plan.lengths == ((near,) if name == "stopping" else tuple(range(1, 2 * near + 1)))
+        assert row.plan.kind == ("steps" if name == "stopping" else "accuracy")
+        assert row.plan.fit(row.run) == row.plan
+
+
+def test_the_rules_are_compared_on_the_method_alone() -> None:
+    rows = paper.rows(paper.get("rules"))
+    stops = {row.run.method: row.plan.stops for row in rows}
+    assert stops["fop-loop-adaptive"] == (
+        "oracle",
+        "confidence-batch",
+        "confidence",
+        "threshold",
+        "converged",
+    )
+    assert stops["fop-loop-fixed"] == ("oracle",)
+
+
+def test_figures_share_their_runs() -> None:
+    rows = [row for figure in paper.FIGURES.values() for row in paper.rows(figure)]
+    shared = paper.by_run(rows)
+    assert len(shared) == 8 * len(tasks.TASKS)
+    assert len({run.folder for run in shared}) == len(shared)
+    plans = {run.method: len(found) for run, found in shared.items()}
+    assert plans["fop-loop-adaptive"] == 3, "accuracy, steps, rules"
+    assert plans["fop-loop-fixed"] == 1, "the same measurement serves ablation and rules"
+
+
+def test_a_choice_changes_every_run() -> None:
+    choice = Choice("quick", (7,), ("steps=5",), ("copy",), ("ntp",), 10, (3, 4), "bf16")
+    (row,) = paper.rows(paper.get("main"), choice)
+    assert (row.run.task, row.run.method, row.run.config.steps, row.run.config.seeds) == (
+        "copy",
+        "ntp",
+        5,
+        (7,),
+    )
+    assert (row.plan.samples, row.plan.lengths, row.plan.precision) == (10, (3, 4), "bf16")
+
+
+@pytest.mark.parametrize(
+    ("figure", "choice", "complaint"),
+    [
+        ("maine", Choice(), "unknown figure 'maine'; the figures are main, ablation, stopping, rules"),
+        ("main", Choice(tasks=("sorting",)), "unknown task 'sorting'"),
+        ("main", Choice(methods=("fop",)), "figure main has no method 'fop'; it has fop-loop-adaptive, ntp"),
+        ("main", Choice(samples=0), "the number of samples"),
+        ("main", Choice(lengths=(0,)), "a length must be between 1 and"),
+    ],
+)
+def test_choices_that_cannot_be(figure: str, choice: Choice, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        paper.rows(paper.get(figure), choice)

@@ -1,0 +1,116 @@
+"""Files of results: known by run and plan, refused when they belong to another, equal to what evaluate gives."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from forked import FEW
+
+from looped.errors import InputError
+from looped.evaluation import stopping
+from looped.evaluation.measure import length_grid
+from looped.experiments import results
+from looped.experiments.plan import Plan
+from looped.training.config import TrainConfig
+from looped.training.trainer import Cadence, train
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainConfig]:
+    from forked import SMALL
+
+    from looped.experiments.spec import RunSpec
+
+    config = RunSpec("copy", recipe="quick", seeds=(0, 5), set=SMALL).config
+    folder = tmp_path_factory.mktemp("runs") / "small"
+    train(config, folder, cadence=Cadence(samples=4))
+    return folder, config
+
+
+def test_there_and_back(trained, tmp_path: Path) -> None:
+    folder, config = trained
+    path = results.file_of(tmp_path / "results", "small", FEW)
+    assert results.read(path, config, FEW) is None
+    made = results.make(folder, FEW, CPU)
+    results.write(path, made)
+    assert results.read(path, config, FEW) == made["rows"]
+    assert path.name == f"small.{FEW.name}.json"
+    assert set(made["provenance"]) >= {"looped", "commit", "device", "torch", "wall_seconds", "plan", "runs"}
+    assert [(row["length"], row["stop"], row["seed"]) for row in made["rows"]] == [
+        (length, stop, seed) for length in (2, 4) for stop in ("oracle", "confidence") for seed in (0, 5)
+    ]
+
+
+def test_evaluate_gives_the_same_rows(trained, cli) -> None:
+    folder, _ = trained
+    words = [
+        "--lengths",
+        "2,4",
+        "--samples",
+        "20",
+        "--stop",
+        "oracle",
+        "confidence",
+        "--device",
+        "cpu",
+        "--json",
+    ]
+    assert json.loads(cli("evaluate", folder, *words)[1])["rows"] == results.make(folder, FEW, CPU)["rows"]
+
+
+def test_the_curve_over_steps(trained) -> None:
+    folder, _ = trained
+    rows = results.make(folder, Plan((3,), "steps", samples=30), CPU)["rows"]
+    assert [(row["seed"], row["step"]) for row in rows] == [(seed, t) for seed in (0, 5) for t in range(1, 7)]
+    subject = results.load(folder, CPU).subject
+    grid = length_grid(subject, 3, 30, seed=0, max_steps=6)
+    chosen = stopping.get("confidence-batch").steps(grid)[:, 0].tolist()
+    assert [row["chosen"] for row in rows] == [chosen[0]] * 6 + [chosen[1]] * 6
+    assert [row["accuracy"] for row in rows] == pytest.approx(
+        grid.correct.double().mean(2).flatten().tolist()
+    )
+    assert [row["surprise"] for row in rows] == pytest.approx(
+        grid.surprise.double().mean(2).flatten().tolist()
+    )
+
+
+def test_a_result_of_something_else_is_refused(trained, tmp_path: Path) -> None:
+    folder, config = trained
+    path = tmp_path / "x.json"
+    results.write(path, results.make(folder, FEW, CPU))
+    with pytest.raises(InputError, match=r"x\.json is a result of another configuration \(steps: 30 → 31\)"):
+        results.read(path, replace(config, steps=31), FEW)
+    with pytest.raises(InputError, match="is a result of another plan"):
+        results.read(path, config, replace(FEW, samples=21))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "is not JSON"),
+        ("[]", "is no result of ours"),
+        ("{}", "is no result of ours"),
+        ('{"rows": [], "provenance": {}}', "is no result of ours"),
+        ('{"rows": [3], "provenance": {"plan": {}, "runs": [{"config": {}}]}}', "is no result of ours"),
+        ('{"rows": [], "provenance": {"plan": {}, "runs": []}}', "is no result of ours"),
+        ('{"rows": [], "provenance": {"plan": {}, "runs": [{"config": {}}]}}', "lacks the field 'task'"),
+        ('{"rows": [], "provenance": {"plan": {}, "runs": [{"config": NaN}]}}', "NaN"),
+    ],
+)
+def test_damaged_results_are_named(trained, tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(InputError, match=complaint):
+        results.read(tmp_path / "x.json", trained[1], FEW)
+
+
+def test_plans_are_told_apart_by_name() -> None:
+    assert Plan((1, 2)).name == "accuracy-4608dde8", "golden: files that exist must be found again"
+    plans = [FEW, replace(FEW, samples=21), replace(FEW, lengths=(4, 2)), replace(FEW, precision="bf16"),
+             replace(FEW, stops=("oracle",)), replace(FEW, families=("zeros",)), replace(FEW, seed=1)]  # fmt: skip
+    assert len({plan.name for plan in plans}) == len(plans)
