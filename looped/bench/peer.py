@@ -44,7 +44,7 @@ def library() -> Any:
     except ImportError:
         raise InputError(
             "the peer is built from the package transformers, which is not installed: "
-            "`pip install 'looped[bench]'` brings it, and --no-peer leaves the peer out"
+            "`pip install 'looped[bench]'` brings it, and --peer-steps 0 leaves the peer out"
         ) from None
     return transformers
 
