@@ -5,7 +5,8 @@
 
 A bench is one row of `BENCHES` and one module with two functions: `measure(…)` takes options by name and gives the
 measured values of both sides as a dict that JSON can hold, with `"speedup"` where one side is faster; `table(measured)`
-gives the columns and rows that a person reads. Nothing here knows how results are drawn.
+gives the columns and rows that a person reads. Nothing here knows how results are drawn. The length ladder, which
+measures models instead of this program, is a folder of its own with its own words: `looped bench ladder RUN…`.
 """
 
 from __future__ import annotations

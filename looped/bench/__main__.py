@@ -2,6 +2,7 @@
 
     python -m looped.bench train --task copy --seeds 5 --json
     python -m looped.bench suite --out results.jsonl --limit 150
+    python -m looped.bench ladder runs/copy-fop-loop-adaptive-long --limit 500
 
 Without `--json` it prints columns separated by tabs.
 """
@@ -17,11 +18,15 @@ from pathlib import Path
 
 from looped import bench
 from looped.bench import BENCHES, Options, suite
+from looped.bench.ladder.words import main as ladder
 from looped.errors import InputError
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Measures as the words say; 2 is bad input, as in `looped bench`."""
+    words = sys.argv[1:] if words is None else words
+    if words[:1] == ["ladder"]:  # it has words of its own
+        return ladder(words[1:])
     args = _parser().parse_args(words)
     options = Options(**{field.name: getattr(args, field.name) for field in fields(Options)})
     try:

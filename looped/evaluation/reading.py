@@ -61,6 +61,8 @@ def is_done(config: ModelConfig, h: Float[Tensor, "S B L D"]) -> Bool[Tensor, "S
 def rows_at_once(config: ModelConfig, seeds: int, size: int, device: torch.device, kept: int = 0) -> int:
     """How many rows of `size` tokens fit the memory bound; `kept` is what each token keeps besides."""
     state = config.width * (8 + 2 * config.expansion) + 4 * config.vocab
-    row = size * (state + config.heads * size + kept)
+    whole = config.positions == "alibi"  # its offsets are a mask over all keys, bands or not
+    scores = sum(min(size, 0 if whole else band) or size for band in config.head_bands)
+    row = size * (state + scores + kept)
     budget = CPU_BUDGET if device.type == "cpu" else GPU_BUDGET
     return max(1, budget // (seeds * row))

@@ -1,0 +1,146 @@
+"""From rung to rung: what is measured in which order, what is there already, and when to give up.
+
+Shorter lengths come first, and of each length the uniform inputs. Where no seed has `floor` of the uniform answers
+right under any rule, the ladder ends: longer lengths are not measured. A family that falls below it is left out from
+there on. Neither can change L99, which was lost before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from looped import provenance
+from looped.bench.ladder import ALL, FLOOR, LENGTHS, LEVELS, SAMPLES, STEP_SAMPLES
+from looped.bench.ladder.contenders import Contender
+from looped.bench.ladder.record import Json, Record
+from looped.bench.ladder.rung import measure_rung, measure_steps
+from looped.errors import InputError
+from looped.evaluation import stopping
+from looped.evaluation.measure import ORACLE, Subject, check
+from looped.tasks.families import UNIFORM
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to climb."""
+
+    lengths: tuple[int, ...] = ()  # none given: the usual ones, the training length and the paper's
+    samples: int = SAMPLES  # a length and family
+    families: tuple[str, ...] = (ALL,)  # besides uniform, which always comes first
+    stops: tuple[str, ...] = ()  # none given: every rule in `stops_of`
+    floor: float = FLOOR
+    step_samples: int = STEP_SAMPLES  # a length, for overrun and drift
+    seed: int = 0  # of the test problems
+
+    def __post_init__(self) -> None:
+        if self.step_samples < 0:
+            raise InputError(
+                f"the number of samples for overrun and drift is 0 or more, not {self.step_samples}"
+            )
+        if not 0 <= self.floor <= LEVELS["L99"] / 1000:
+            raise InputError(f"the floor is a share between 0 and 0.99, not {self.floor}")
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a listener hears after each rung."""
+
+    key: str
+    length: int
+    family: str
+    rows: list[Json]
+    seconds: float | None  # None: it was in the file already
+
+
+def lengths_of(subject: Subject, settings: Settings) -> tuple[int, ...]:
+    """The ladder's lengths, ascending."""
+    usual = {*LENGTHS, subject.trained_max_length, subject.task.paper.test_length}
+    return tuple(sorted(set(settings.lengths) or usual))
+
+
+def families_of(subject: Subject, settings: Settings) -> tuple[str, ...]:
+    """The input families, uniform first; `all` stands for every one of the task."""
+    named = [
+        each for name in settings.families for each in (subject.task.families if name == ALL else [name])
+    ]
+    return tuple(dict.fromkeys([UNIFORM, *named]))
+
+
+def stops_of(subject: Subject, settings: Settings) -> tuple[str, ...]:
+    """The rules as rows name them; unless given: the oracle's, a settled answer, and what the model says itself."""
+    if settings.stops:
+        return tuple(dict.fromkeys(stopping.get(name).name for name in settings.stops))
+    if not subject.method.adaptive:
+        return (ORACLE,)
+    return (ORACLE, "converged", *(["halt"] if subject.model.config.halt is not None else []))
+
+
+def enter(contenders: Sequence[Contender], settings: Settings, record: Record) -> None:
+    """Checks all that is asked for, before any work, and makes the contenders known."""
+    for each in contenders:
+        subject = each.subject
+        lengths, stops = lengths_of(subject, settings), stops_of(subject, settings)
+        for family in families_of(subject, settings):
+            check(subject, lengths, settings.samples, stops=stops, family=family)
+    for each in contenders:
+        subject = each.subject
+        about = {
+            **each.origin, "task": subject.task.name, "method": subject.method.name, "recipe": subject.recipe,
+            "trained": subject.trained_max_length, "paper": subject.task.paper.test_length,
+            "floor": settings.floor, "lengths": lengths_of(subject, settings),
+            "stops": stops_of(subject, settings), "families": families_of(subject, settings),
+        }  # fmt: skip
+        record.enter(each.key, about)
+
+
+def climb(
+    contender: Contender,
+    settings: Settings,
+    record: Record,
+    *,
+    on_rung: Callable[[Done], None] = lambda done: None,
+    enough: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Measures what is missing; False if `enough` said to leave off before the end."""
+    subject, key = contender.subject, contender.key
+    lengths, families = lengths_of(subject, settings), families_of(subject, settings)
+    stops = stops_of(subject, settings)
+    given_up: set[str] = set()
+    for length in lengths:
+        for family in families:
+            if given_up & {family, UNIFORM}:
+                continue
+            seconds = None
+            if not _is_there(contender, length, family, settings, record):
+                if enough():
+                    return False
+                seconds = _measure(contender, length, family, settings, record)
+            rows = record.found(key, length, family, stops)
+            on_rung(Done(key, length, family, rows, seconds))
+            if max(row["accuracy"] for row in rows) < settings.floor:
+                given_up.add(family)
+    record.finish(key, lengths=lengths, families=families, stops=stops)
+    return True
+
+
+def _is_there(contender: Contender, length: int, family: str, settings: Settings, record: Record) -> bool:
+    stops = stops_of(contender.subject, settings)
+    rows = record.holds(contender.key, length, family, stops, settings.samples)
+    if family != UNIFORM or not contender.subject.method.adaptive or not settings.step_samples:
+        return rows
+    return rows and record.holds_steps(contender.key, length, settings.step_samples)
+
+
+def _measure(contender: Contender, length: int, family: str, settings: Settings, record: Record) -> float:
+    """One rung into the record; the seconds it took."""
+    start = time.monotonic()
+    subject, seed = contender.subject, settings.seed
+    stops = stops_of(subject, settings)
+    rows = measure_rung(subject, length, family, settings.samples, seed=seed, stops=stops)
+    steps = measure_steps(subject, length, settings.step_samples, seed=seed) if family == UNIFORM else []
+    seconds = time.monotonic() - start
+    facts = provenance.facts(subject.weights.embed.device)
+    record.put(contender.key, [row.as_dict() for row in rows], steps, seconds=seconds, facts=facts)
+    return seconds
