@@ -1,0 +1,148 @@
+"""How fast devices are: measured gradient steps, and the rates that explain them.
+
+    time of a step = step + seeds · seed + layers · T · layer + operations / rate + bytes moved / bandwidth
+
+`step`, `seed` and `layer` are times in which a GPU does little but start kernels. On the H200 these three and the
+bandwidth are fitted, and the rate is that of large products: at the one width measured, the two cannot be told apart.
+On a CPU, rate and bandwidth are fitted. The fit weighs each error in proportion to its step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+from looped.errors import InputError
+from looped.training import config as recipes
+from looped.training import work
+from looped.training.config import TrainConfig
+from looped.training.work import Way, Work
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A gradient step of a recipe at its last stage."""
+
+    by: Way
+    task: str
+    recipe: str
+    seeds: int
+    ms: float  # a gradient step and seed
+
+    @property
+    def config(self) -> TrainConfig:
+        """What was measured."""
+        return recipes.make(self.task, "fop-loop-adaptive", self.recipe, tuple(range(self.seeds)))
+
+
+# One NVIDIA H200, the whole step in one CUDA graph (docs/log.md): commit f161036, before that 12e35f8.
+# One core of a server's CPU, in seconds of that core: commit 5f6d1b0.
+STEPS = (
+    Measured("fused", "parity", "fast", 5, 0.84),
+    Measured("fused", "copy", "fast", 5, 1.72),
+    Measured("fused", "addition", "fast", 5, 3.20),
+    Measured("fused", "binary_sum", "fast", 5, 1.38),
+    Measured("fused", "multiplication", "fast", 5, 3.55),
+    Measured("fused", "unique_set", "fast", 5, 2.50),
+    Measured("fused", "copy", "fast", 16, 1.35),
+    Measured("stepwise", "parity", "fast", 5, 1.55),
+    Measured("stepwise", "copy", "fast", 5, 3.10),
+    Measured("stepwise", "addition", "fast", 5, 5.61),
+    Measured("stepwise", "binary_sum", "fast", 5, 2.56),
+    Measured("stepwise", "multiplication", "fast", 5, 6.35),
+    Measured("stepwise", "unique_set", "fast", 5, 4.43),
+    Measured("stepwise", "copy", "fast", 16, 2.30),
+    Measured("cpu", "copy", "quick", 1, 147.0),
+    Measured("cpu", "copy", "quick", 4, 141.0),
+    Measured("cpu", "addition", "quick", 1, 305.0),
+    Measured("cpu", "parity", "quick", 5, 35.0),
+    Measured("cpu", "copy", "fast", 1, 4058.0),
+)
+PRODUCTS = 790e12  # operations a second that large bf16 products reach on an H200
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How fast one way of computing is on one device."""
+
+    step_s: float  # a gradient step, whatever it computes
+    seed_s: float  # a seed: its data are drawn alone
+    layer_s: float  # a layer at a loop step: its kernels are started one by one
+    flops: float  # operations a second
+    bandwidth: float  # bytes a second; infinite where `flops` is what a whole step reaches
+
+    def seconds(self, seeds: int, step: Work) -> float:
+        """The time of one gradient step."""
+        started = self.step_s + seeds * self.seed_s + step.layer_steps * self.layer_s
+        return started + step.flops / self.flops + step.bytes / self.bandwidth
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where a run is to be costed."""
+
+    name: str
+    cpu: bool
+    memory: float  # bytes; infinite if unknown
+    stage_s: float  # to prepare a stage: kernels, a graph, its share of evaluations and reports
+    origin: str  # where the numbers come from
+
+    def rates(self, by: Way) -> Rates:
+        """The rates of a way of computing here."""
+        if self.name in DEVICES:
+            return fitted(by)
+        return Rates(0.0, 0.0, 0.0, float(self.name.partition("=")[2]) * 1e12, math.inf)
+
+
+DEVICES = {
+    "h200": Device(
+        "h200", False, 139 * 2.0**30, 0.85,
+        "fitted to gradient steps measured on one NVIDIA H200, large products taken at 790 TFLOP/s; "
+        "0.85 s a stage is what whole runs took beyond their steps",
+    ),
+    "cpu": Device(
+        "cpu", True, math.inf, 0.5,
+        "fitted to gradient steps measured on one core of a server's CPU in fp32; other CPUs differ by several times",
+    ),
+}  # fmt: skip
+
+
+def device(name: str) -> Device:
+    """`h200`, `cpu`, or `tflops=100` for a device of which only the rate of a whole step is known."""
+    if name in DEVICES:
+        return DEVICES[name]
+    kind, _, text = name.partition("=")
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if kind != "tflops" or not 0 < rate < 1e9:
+        raise InputError(f"unknown device {name[:40]!r}; the devices are h200, cpu and tflops=NUMBER")
+    return Device(name, False, math.inf, 0.0, f"{rate:g} TFLOP/s assumed for whole gradient steps")
+
+
+@cache
+def fitted(by: Way) -> Rates:
+    """The rates that come nearest to the measured steps of one way."""
+    steps = [one for one in STEPS if one.by == by]
+    works = [work.of_stage(one.config, one.config.max_length, by) for one in steps]
+    took = [one.ms * one.seeds / 1e3 for one in steps]
+    if by == "cpu":
+        flop, byte = _fit([[w.flops, w.bytes] for w in works], took, took)
+        return Rates(0.0, 0.0, 0.0, 1 / flop, 1 / byte)
+    rows = [[1.0, one.seeds, w.layer_steps, w.bytes] for one, w in zip(steps, works, strict=True)]
+    rest = [seconds - w.flops / PRODUCTS for seconds, w in zip(took, works, strict=True)]
+    step, seed, layer, byte = _fit(rows, rest, took)
+    return Rates(step, seed, layer, PRODUCTS, 1 / byte)
+
+
+def _fit(rows: list[list[float]], seconds: list[float], scale: list[float]) -> list[float]:
+    """x with rows·x ≈ seconds, errors counted in shares of `scale`."""
+    weight = 1 / torch.tensor(scale, dtype=torch.float64)[:, None]
+    a, y = torch.tensor(rows, dtype=torch.float64), torch.tensor(seconds, dtype=torch.float64)[:, None]
+    found: list[float] = torch.linalg.lstsq(a * weight, y * weight).solution[:, 0].tolist()
+    assert min(found) > 0, "a fit in which something costs less than nothing explains nothing"
+    return found
