@@ -29,6 +29,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "solve": ("looped.commands.solve", "a model answers a question, or one a line from stdin"),
     "train": ("looped.commands.train", "trains a model; the same command again resumes"),
     "evaluate": ("looped.commands.evaluate", "accuracy of runs by length and stopping rule"),
+    "sweep": (
+        "looped.commands.sweep",
+        "many runs from one file; the same command again does what is missing",
+    ),
+    "status": ("looped.commands.status", "how the runs in a folder stand"),
+    "cancel": ("looped.commands.cancel", "asks the runs in a folder to save and stop"),
+    "cost": ("looped.commands.cost", "what a run will take: operations, memory and time"),
     "bench": ("looped.commands.bench", "measures this program against its peers in one run"),
 }
 

@@ -1,0 +1,44 @@
+"""`looped status`: how the runs in a folder stand, read from their files alone.
+
+$ looped status runs/widths
+run                                     state    step       loss    measured
+copy-fop-loop-adaptive-quick-0b6a1f22   done     1000/1000  0.0021       1/1
+copy-fop-loop-adaptive-quick-9c41d07e   running   412/1000  0.0830       0/1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from looped.commands import note, print_json, print_table
+from looped.errors import InputError
+from looped.experiments import board, jobs
+
+
+@dataclass(frozen=True)
+class Args:
+    """Show how runs stand: queued, running with step and loss, done, failed with the reason."""
+
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    """The folder of the runs: that of a sweep, or `runs`."""
+    json: bool = False
+    """Print one JSON object for each run."""
+
+
+def run(args: Args) -> int:
+    """Reads and prints; exit status 1 if a run has failed."""
+    found = jobs.all_in(args.folder)
+    if not found:
+        raise InputError(f"{args.folder} holds no runs")
+    statuses = [jobs.standing(args.folder, job) for job in found]
+    if args.json:
+        for job, status in zip(found, statuses, strict=True):
+            print_json(board.facts(job, status))
+    else:
+        print_table(board.COLUMNS, [board.cells(*pair) for pair in zip(found, statuses, strict=True)])
+    note(board.totals(statuses))
+    return int(any(status.state == "failed" for status in statuses))
