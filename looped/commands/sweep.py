@@ -82,8 +82,11 @@ def work(
     """Brings jobs to their end under the eyes of a person; also the exit status."""
     for job in batch:
         jobs.check_folder(root, job)
+    statuses = [jobs.standing(root, job) for job in batch]
+    note(f"{len(batch)} runs in {root}: {board.totals(statuses)}")
+    if all(status.state == "done" for status in statuses):
+        return Outcome("complete", tuple(batch), tuple(statuses)), 0
     started = engines.start(engine, root, options)
-    note(f"{len(batch)} runs in {root}: {board.totals([jobs.standing(root, job) for job in batch])}")
     with Interrupt() as asked:
         outcome = drive.drive(started, batch, watcher=board.watcher(), stop=asked, time_limit_s=time_limit)
     return outcome, asked.status or int(outcome.ending == "failed")

@@ -22,7 +22,6 @@ import torch
 from looped import checkpoints, methods, provenance, runs, serial, tasks
 from looped.errors import InputError
 from looped.evaluation.measure import Subject, check, length_grid, measure, oracle_steps
-from looped.evaluation.statistics import over_seeds
 from looped.experiments.plan import Plan, Precision
 from looped.model.loop import LoopedTransformer
 from looped.runs import Trained
@@ -176,13 +175,3 @@ def _steps(subject: Subject, plan: Plan, on_length: Callable[[int], None]) -> Ro
             ]  # fmt: skip
         on_length(length)
     return rows
-
-
-def means(rows: Rows) -> list[tuple[str, str, int, str, float, float | None]]:
-    """Task, method, length, stop, mean accuracy over seeds and its standard error, in the rows' order."""
-    groups: dict[tuple[str, str, int, str], list[float]] = {}
-    for row in rows:
-        key = (row["task"], row["method"], row["length"], row["stop"])
-        groups.setdefault(key, []).append(row["accuracy"])
-    spreads = {key: over_seeds(values) for key, values in groups.items()}
-    return [(*key, spread.mean, spread.error) for key, spread in spreads.items()]

@@ -1,0 +1,151 @@
+"""`looped reproduce`: a figure of the paper from real runs; does only what is missing.
+
+$ looped reproduce main --dry-run
+run                            state   step       loss  measured
+parity-fop-loop-adaptive-fast  done    12000/12000   –       1/1
+copy-fop-loop-adaptive-fast    queued      0/12000   –       0/1
+…
+
+A result that is there counts, wherever its run was trained.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from looped import tasks
+from looped.commands import note, print_json, print_table
+from looped.commands.sweep import ending, show, work
+from looped.errors import InputError
+from looped.evaluation.statistics import over_seeds
+from looped.experiments import board, paper, results
+from looped.experiments.engines import Options
+from looped.experiments.jobs import Job
+from looped.experiments.paper import Choice, Figure
+from looped.experiments.plan import SAMPLES, Precision, parse_lengths
+
+Names = Annotated[str, tyro.conf.arg(metavar="A,B,…", help_behavior_hint="(default: all)")]
+
+
+@dataclass(frozen=True)
+class Args:
+    """Reproduce a figure of the paper. The same command again does what is missing."""
+
+    figure: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FIGURE")]
+    """main, ablation, stopping or rules."""
+    engine: str = "local"
+    """Who runs what is missing: local."""
+    recipe: str = "fast"
+    """paper (its hyperparameters), fast (far fewer steps) or quick (a minute a run on a CPU)."""
+    seeds: Annotated[str, tyro.conf.arg(metavar="A,B,…")] = "0,1,2,3,4"
+    """Seeds of every run, trained side by side."""
+    tasks: Names = ""
+    """Only these tasks."""
+    methods: Names = ""
+    """Only these methods of the figure."""
+    samples: int = SAMPLES
+    """Problems a length."""
+    lengths: Annotated[str, tyro.conf.arg(help_behavior_hint="(default: 1 to twice the paper's)")] = ""
+    """Lengths to measure, for all tasks: 1:60, 10:100:10 or 10,20,40."""
+    precision: Precision = "fp32"
+    """Of the weights and states when measuring; bf16 is how CUDA trains, and several times faster there."""
+    out: Path = Path("runs")
+    """The folder of the runs."""
+    results: Path = Path("results")
+    """The folder of the results."""
+    workers: int = 0
+    """Runs at once; 0: one for each GPU, or for each core where there is none."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    time_limit: float = math.inf
+    """Stop cleanly after this many seconds, to go on later."""
+    save_every: float = 60.0
+    """Seconds between two checkpoints of a run."""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY=VALUE")] = ()
+    """A field of every run's configuration: --set steps=2000 --set model.width=128."""
+    dry_run: bool = False
+    """Only show what is done and what is missing."""
+    json: bool = False
+    """Print how it ended and where the files are as one JSON object."""
+
+
+def run(args: Args) -> int:
+    """Runs what is missing, and prints what came out."""
+    figure = paper.get(args.figure)
+    batch = make_jobs(figure, choice(args), args.results, args.save_every)
+    if args.dry_run:
+        return show(batch, args.out, args.json)
+    outcome, status = work(args.engine, args.out, batch, Options(args.workers, args.device), args.time_limit)
+    if args.json:
+        facts = [board.facts(*pair) for pair in zip(outcome.batch, outcome.statuses, strict=True)]
+        files = [str(file) for file in result_files(batch)]
+        print_json({"figure": figure.name, "ending": outcome.ending, "runs": facts,
+                    "results": files})  # fmt: skip
+    elif outcome.ending == "complete":
+        _print(batch)
+    note(ending(outcome, args.out))
+    return status
+
+
+def choice(args: Args) -> Choice:
+    """What the words change of a figure."""
+    try:
+        seeds = tuple(int(seed) for seed in args.seeds.split(","))
+    except ValueError:
+        raise InputError(
+            f"--seeds takes whole numbers separated by commas, not {args.seeds[:40]!r}"
+        ) from None
+    return Choice(
+        args.recipe, seeds, args.set, _names(args.tasks), _names(args.methods), args.samples,
+        tuple(parse_lengths(args.lengths)) if args.lengths else (), args.precision,
+    )  # fmt: skip
+
+
+def make_jobs(figure: Figure, chosen: Choice, folder: Path, save_seconds: float) -> list[Job]:
+    """The runs of a figure, each with its plans."""
+    rows = paper.by_run(paper.rows(figure, chosen))
+    where = str(folder.resolve())
+    return [
+        Job(run.folder, run.config, tuple(plan.fit(run) for plan in plans), where, save_seconds)
+        for run, plans in rows.items()
+    ]
+
+
+def result_files(batch: list[Job]) -> list[Path]:
+    """Every file of results, in the order of the figure."""
+    return [results.file_of(Path(job.results), job.name, plan) for job in batch for plan in job.plans]
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _print(batch: list[Job]) -> None:
+    """Means over seeds at the length the paper reports; for curves over steps, where confidence stops."""
+    rows: list[list[object]] = []
+    for job in batch:
+        near = tasks.get(job.config.task).paper.test_length
+        for plan in job.plans:
+            found = results.read(results.file_of(Path(job.results), job.name, plan), job.config, plan) or []
+            rows += _means(found, near if near in plan.lengths else max(plan.lengths))
+    print_table(["task", "method", "length", "stop", "exact"], rows)
+
+
+def _means(rows: results.Rows, length: int) -> list[list[object]]:
+    """Lines of the table: task, method, length, stop, mean ± standard error."""
+    groups: dict[tuple[str, str, str], list[float]] = {}
+    for row in rows:
+        if row["length"] == length and row.get("step") == row.get("chosen"):
+            key = (row["task"], row["method"], row.get("stop", "confidence-batch"))
+            groups.setdefault(key, []).append(row["accuracy"])
+    lines: list[list[object]] = []
+    for (task, method, stop), values in groups.items():
+        spread = over_seeds(values)
+        error = "" if spread.error is None else f" ± {spread.error:.4f}"
+        lines.append([task, method, length, stop, f"{spread.mean:.4f}{error}"])
+    return lines
