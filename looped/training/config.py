@@ -21,6 +21,7 @@ from looped.tasks.base import Task
 
 Lengths = Literal["stratified", "iid"]
 Window = Literal["last", "random"]
+Products = Literal["auto", "fp32", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class TrainConfig:
     ema: float = 0.0  # decay of the average of the weights that is evaluated; 0: the weights themselves
     backprop: int = 0  # loop steps the gradient flows through, per problem; 0: all
     window: Window = "last"  # so many last ones, or each problem's own number of them, drawn from 1 up to it
+    products: Products = "auto"  # precision of matrix products; auto: bf16 on CUDA, fp32 on the CPU
     checkpointing: bool = (
         False  # keep only each step's state and recompute the rest, so that memory hardly grows with T
     )

@@ -2,7 +2,7 @@
 
 The engine owns what changes (weights, moments, generators) and hides how a step is carried out:
 
-- on the CPU, eagerly, in fp32;
+- on the CPU, eagerly, in fp32, or with products in bf16 if asked to;
 - on CUDA, matrix products in bf16, and with stratified lengths the whole step (data included) captured in one CUDA
   graph per curriculum stage and replayed.
 
@@ -69,7 +69,8 @@ class Engine:
         self.config = config
         self.device = torch.device(device)
         cuda = self.device.type == "cuda"
-        self.precision = precision or (torch.bfloat16 if cuda else torch.float32)
+        narrow = config.products == "bf16" or (config.products == "auto" and cuda)
+        self.precision = precision or (torch.bfloat16 if narrow else torch.float32)
         self.graphs = cuda if graphs is None else graphs
         self.fused = fused  # where it can be taken; never is for comparing with it
         self.task, self.method = tasks.get(config.task), methods.get(config.method)
