@@ -1,0 +1,43 @@
+"""The pages about experiments tell the truth: their files of runs can be read, their commands exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from looped import tasks
+from looped.cli import COMMANDS
+from looped.experiments import paper, sweepfile
+
+DOCS = Path(__file__).parents[2] / "docs"
+SCALE = (DOCS / "scale.md").read_text(encoding="utf-8")
+REPRODUCTION = (DOCS / "reproduction.md").read_text(encoding="utf-8")
+
+
+def test_the_pages_files_of_runs_can_be_read() -> None:
+    examples = re.findall(r"^```json\n(.*?)^```$", SCALE, flags=re.M | re.S)
+    listed, grid = (sweepfile.parse(json.loads(example), "scale.md") for example in examples)
+    assert [run.folder for run in listed.runs][1] == "parity-by-ntp"
+    assert (len(grid.runs), grid.plan is not None) == (8, True)
+
+
+@pytest.mark.parametrize("page", [SCALE, REPRODUCTION])
+def test_the_pages_commands_exist(page: str) -> None:
+    named = re.findall(r"^looped (\w+)", page, flags=re.M)
+    assert named
+    assert set(named) <= set(COMMANDS)
+
+
+def test_every_figure_and_its_lengths_are_on_the_page() -> None:
+    assert set(re.findall(r"looped reproduce (\w+)", REPRODUCTION)) == set(paper.FIGURES)
+    for name, task in tasks.TASKS.items():
+        assert f"{name.replace('_', ' ')} {task.paper.test_length}" in " ".join(REPRODUCTION.split())
+
+
+def test_every_claim_names_a_figure() -> None:
+    rows = re.findall(r"^\| +\d+ \| .* \| (\S+) \|.*\|.*\|$", REPRODUCTION, flags=re.M)
+    assert len(rows) == 19
+    assert set(rows) - {"–"} == set(paper.FIGURES)
