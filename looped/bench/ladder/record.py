@@ -41,6 +41,7 @@ STEPS = {
     "overrun": dict,
     "drift": dict,
 }
+MEASURED = {"devices": "device", "measured_by": "commit"}  # of all the rungs of a run, each once
 RUN = {
     "key": str, "run": str, "task": str, "trained": int, "paper": int, "seeds": list, "lengths": list,
     "stops": list, "families": list, "complete": bool,
@@ -70,7 +71,8 @@ class Record:
         old = self.runs.get(key, {})
         lengths = sorted({*old.get("lengths", ()), *_list(about["lengths"])})
         lists = {name: _joined(old.get(name, ()), _list(about[name])) for name in ("stops", "families")}
-        spent = {"wall_seconds": old.get("wall_seconds", 0.0), "devices": old.get("devices", [])}
+        spent = {"wall_seconds": old.get("wall_seconds", 0.0)}
+        spent |= {name: old.get(name, []) for name in MEASURED}
         plan = {"lengths": lengths, **lists}
         complete = bool(old.get("complete")) and all(old[name] == plan[name] for name in plan)
         self.runs[key] = {**about, **plan, **spent, "complete": complete}
@@ -109,7 +111,8 @@ class Record:
             self.steps += [{"run": key, **each} for each in steps]
         run = self.runs[key]
         run["wall_seconds"] = round(run["wall_seconds"] + seconds, 3)
-        run["devices"] = _joined(run["devices"], [facts["device"]])
+        for name, fact in MEASURED.items():
+            run[name] = _joined(run[name], [facts[fact]])
         self.facts = dict(facts)
         self.write()
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from looped import devices
+from looped import devices, provenance
 from looped.bench.ladder import ALL, FLOOR, LENGTHS, SAMPLES, STEP_SAMPLES, table
 from looped.bench.ladder.climb import Done, Settings, climb, enter
 from looped.bench.ladder.contenders import load
@@ -80,9 +80,12 @@ def measure(
     """Climbs every ladder asked for; what was measured of them, and whether all came to their end."""
     settings = settings_of(request)
     start = time.monotonic()
-    contenders = load(request.runs, devices.pick(request.device), request.precision, request.seed)
+    device = devices.pick(request.device)
+    contenders = load(request.runs, device, request.precision, request.seed)
     record = Record(request.out)
     enter(contenders, settings, record)
+    record.facts = record.facts or dict(provenance.facts(device))
+    record.write()
     keys = [each.key for each in contenders]
     on_start(record, keys)
 
