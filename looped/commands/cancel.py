@@ -50,7 +50,7 @@ def run(args: Args) -> int:
             break
         time.sleep(POLL_S)
     if args.json:
-        rows = [board.facts(*pair) for pair in zip(found, statuses, strict=True)]
+        rows = [jobs.facts(*pair) for pair in zip(found, statuses, strict=True)]
         print_json({"folder": str(args.folder), "running": running, "runs": rows})
     verdict = f"{running} still running" if running else "stopped"
     note(f"{verdict}: {board.totals(statuses)}; the command that started them goes on from there")

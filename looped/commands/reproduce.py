@@ -23,10 +23,10 @@ from looped.commands import note, print_json, print_table
 from looped.commands.sweep import ending, show, work
 from looped.errors import InputError
 from looped.evaluation.statistics import over_seeds
-from looped.experiments import board, paper, results
+from looped.experiments import jobs, paper, results
 from looped.experiments.engines import Options
 from looped.experiments.jobs import Job
-from looped.experiments.paper import Choice, Figure
+from looped.experiments.paper import Choice
 from looped.experiments.plan import SAMPLES, Precision, parse_lengths
 
 Names = Annotated[str, tyro.conf.arg(metavar="A,B,…", help_behavior_hint="(default: all)")]
@@ -77,14 +77,13 @@ class Args:
 def run(args: Args) -> int:
     """Runs what is missing, and prints what came out."""
     figure = paper.get(args.figure)
-    batch = make_jobs(figure, choice(args), args.results, args.save_every)
+    batch = paper.make_jobs(figure, choice(args), args.results, args.save_every)
     if args.dry_run:
         return show(batch, args.out, args.json)
     outcome, status = work(args.engine, args.out, batch, Options(args.workers, args.device), args.time_limit)
     if args.json:
-        facts = [board.facts(*pair) for pair in zip(outcome.batch, outcome.statuses, strict=True)]
-        files = [str(file) for file in result_files(batch)]
-        print_json({"figure": figure.name, "ending": outcome.ending, "runs": facts,
+        files = [str(file) for job in batch for file in jobs.result_files(job)]
+        print_json({"figure": figure.name, "ending": outcome.ending, "runs": outcome.facts(),
                     "results": files})  # fmt: skip
     elif outcome.ending == "complete":
         _print(batch)
@@ -106,21 +105,6 @@ def choice(args: Args) -> Choice:
     )  # fmt: skip
 
 
-def make_jobs(figure: Figure, chosen: Choice, folder: Path, save_seconds: float) -> list[Job]:
-    """The runs of a figure, each with its plans."""
-    rows = paper.by_run(paper.rows(figure, chosen))
-    where = str(folder.resolve())
-    return [
-        Job(run.folder, run.config, tuple(plan.fit(run) for plan in plans), where, save_seconds)
-        for run, plans in rows.items()
-    ]
-
-
-def result_files(batch: list[Job]) -> list[Path]:
-    """Every file of results, in the order of the figure."""
-    return [results.file_of(Path(job.results), job.name, plan) for job in batch for plan in job.plans]
-
-
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
@@ -130,8 +114,8 @@ def _print(batch: list[Job]) -> None:
     rows: list[list[object]] = []
     for job in batch:
         near = tasks.get(job.config.task).paper.test_length
-        for plan in job.plans:
-            found = results.read(results.file_of(Path(job.results), job.name, plan), job.config, plan) or []
+        for plan, file in zip(job.plans, jobs.result_files(job), strict=True):
+            found = results.read(file, job.config, plan) or []
             rows += _means(found, near if near in plan.lengths else max(plan.lengths))
     print_table(["task", "method", "length", "stop", "exact"], rows)
 

@@ -37,7 +37,7 @@ def run(args: Args) -> int:
     statuses = [jobs.standing(args.folder, job) for job in found]
     if args.json:
         for job, status in zip(found, statuses, strict=True):
-            print_json(board.facts(job, status))
+            print_json(jobs.facts(job, status))
     else:
         print_table(board.COLUMNS, [board.cells(*pair) for pair in zip(found, statuses, strict=True)])
     note(board.totals(statuses))

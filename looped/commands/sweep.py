@@ -60,7 +60,7 @@ def run(args: Args) -> int:
     options = Options(args.workers, args.device)
     outcome, status = work(args.engine, root, batch, options, args.time_limit)
     if args.json:
-        print_json({"folder": str(root), "ending": outcome.ending, "runs": _facts(outcome)})
+        print_json({"folder": str(root), "ending": outcome.ending, "runs": outcome.facts()})
     else:
         _print(outcome)
     note(ending(outcome, root))
@@ -97,7 +97,7 @@ def show(batch: list[Job], root: Path, as_json: bool) -> int:
     statuses = [jobs.standing(root, job) for job in batch]
     if as_json:
         print_json(
-            {"folder": str(root), "runs": [board.facts(*pair) for pair in zip(batch, statuses, strict=True)]}
+            {"folder": str(root), "runs": [jobs.facts(*pair) for pair in zip(batch, statuses, strict=True)]}
         )
     else:
         print_table(board.COLUMNS, [board.cells(*pair) for pair in zip(batch, statuses, strict=True)])
@@ -109,10 +109,6 @@ def ending(outcome: Outcome, root: Path) -> str:
     """How it ended, and how to go on."""
     said = f"{outcome.ending}: {board.totals(outcome.statuses)}; wrote {root}"
     return said if outcome.ending == "complete" else f"{said}; the same command does what is missing"
-
-
-def _facts(outcome: Outcome) -> list[dict[str, object]]:
-    return [board.facts(*pair) for pair in zip(outcome.batch, outcome.statuses, strict=True)]
 
 
 def _print(outcome: Outcome) -> None:

@@ -13,7 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from looped.experiments.drive import Watcher
 from looped.experiments.jobs import Job, Status
@@ -41,24 +41,6 @@ def cells(job: Job, status: Status) -> list[str]:
         f"{status.measured}/{len(job.plans)}" if job.plans else "–",
         status.reason,
     ]
-
-
-def facts(job: Job, status: Status) -> dict[str, Any]:
-    """The same for a machine."""
-    return {
-        "run": job.name,
-        "task": job.config.task,
-        "method": job.config.method,
-        "recipe": job.config.recipe,
-        "seeds": list(job.config.seeds),
-        "state": status.state,
-        "step": status.step,
-        "steps": job.config.steps,
-        "loss": status.loss,
-        "measured": status.measured,
-        "plans": len(job.plans),
-        "reason": status.reason,
-    }
 
 
 def totals(statuses: Sequence[Status]) -> str:

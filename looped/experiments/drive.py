@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from looped.errors import InputError
 from looped.experiments import jobs
@@ -38,6 +38,10 @@ class Outcome:
     ending: Ending
     batch: tuple[Job, ...]
     statuses: tuple[Status, ...]
+
+    def facts(self) -> list[dict[str, Any]]:
+        """The same for a machine, a row each."""
+        return [jobs.facts(*pair) for pair in zip(self.batch, self.statuses, strict=True)]
 
     def count(self, state: str) -> int:
         """How many jobs are in a state."""

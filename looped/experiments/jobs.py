@@ -70,6 +70,24 @@ class Status:
     reason: str = ""  # why it failed, or what it waits for
 
 
+def facts(job: Job, status: Status) -> dict[str, Any]:
+    """A job and how it stands, for a machine."""
+    return {
+        "run": job.name,
+        "task": job.config.task,
+        "method": job.config.method,
+        "recipe": job.config.recipe,
+        "seeds": list(job.config.seeds),
+        "state": status.state,
+        "step": status.step,
+        "steps": job.config.steps,
+        "loss": status.loss,
+        "measured": status.measured,
+        "plans": len(job.plans),
+        "reason": status.reason,
+    }
+
+
 # --- the desk: what is asked for ---------------------------------------------------------------------------
 def desk(root: Path, name: str) -> Path:
     """A file on the desk of a folder of runs."""
@@ -142,14 +160,15 @@ def standing(root: Path, job: Job) -> Status:
     return Status("cancelled" if is_cancelled(root) else "queued", step, loss, measured)
 
 
+def result_files(job: Job) -> list[Path]:
+    """Where the results of a job's plans are kept."""
+    return [results.file_of(Path(job.results), job.name, plan) for plan in job.plans]
+
+
 def missing_plans(job: Job) -> list[Plan]:
     """The plans whose results are not there; raises for a file that holds something else."""
-    folder = Path(job.results)
-    return [
-        plan
-        for plan in job.plans
-        if results.read(results.file_of(folder, job.name, plan), job.config, plan) is None
-    ]
+    files = zip(job.plans, result_files(job), strict=True)
+    return [plan for plan, file in files if results.read(file, job.config, plan) is None]
 
 
 def trained(folder: Path, config: TrainConfig) -> bool:

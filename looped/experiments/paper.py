@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from looped import tasks
 from looped.errors import InputError
+from looped.experiments.jobs import Job
 from looped.experiments.plan import SAMPLES, Kind, Plan, Precision
 from looped.experiments.spec import SEEDS, RunSpec
 from looped.tasks.base import Task
@@ -139,3 +141,12 @@ def by_run(measured: Sequence[Measured]) -> dict[RunSpec, list[Plan]]:
         if row.plan not in plans:
             plans.append(row.plan)
     return found
+
+
+def make_jobs(figure: Figure, choice: Choice, results: Path, save_seconds: float = 60.0) -> list[Job]:
+    """The jobs of a figure, each run once with all its plans."""
+    where = str(results.resolve())
+    return [
+        Job(run.folder, run.config, tuple(plan.fit(run) for plan in plans), where, save_seconds)
+        for run, plans in by_run(rows(figure, choice)).items()
+    ]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from forked import SMALL
 
+from looped.experiments import __main__ as bare
 from looped.experiments import engines
 from looped.experiments.engines import Row
 
@@ -122,3 +123,27 @@ def test_bad_words(cli: Cli, more: list[str], complaint: str) -> None:
     assert (code, out) == (2, "")
     assert complaint in err.splitlines()[-1]
     assert list(Path().iterdir()) == [], "nothing was written"
+
+
+def test_a_bare_machine_does_the_same(capsys: pytest.CaptureFixture[str], cli: Cli) -> None:
+    shared = [
+        "stopping",
+        "--lengths",
+        "3",
+        "--recipe",
+        "quick",
+        "--seeds",
+        "0,1",
+        "--tasks",
+        "copy",
+        "--samples",
+        "10",
+    ]
+    assert bare.main([*shared, "--workers", "1", "--device", "cpu", "--set", *SMALL]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["ending"], [run["state"] for run in made["runs"]]) == ("complete", ["done"])
+    before = files("results")
+    assert cli(*words("stopping"))[0] == 0
+    assert files("results") == before, "its results are those of looped reproduce"
+    assert bare.main(["maine"]) == 2
+    assert capsys.readouterr().err.startswith("looped: unknown figure 'maine'")
