@@ -1,4 +1,4 @@
-"""`looped reproduce`: a figure of the paper from real runs; does only what is missing.
+"""`looped reproduce`: a figure of the paper from real runs; does only what is missing, then draws it.
 
 $ looped reproduce main --dry-run
 run                            state   step       loss  measured
@@ -6,7 +6,7 @@ parity-fop-loop-adaptive-fast  done    12000/12000   –       1/1
 copy-fop-loop-adaptive-fast    queued      0/12000   –       0/1
 …
 
-A result that is there counts, wherever its run was trained.
+A result that is there counts, wherever its run was trained: with all results at hand it only draws.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Annotated
 
 import tyro
 
-from looped import tasks
+from looped import checkpoints, tasks
 from looped.commands import note, print_json, print_table
 from looped.commands.sweep import ending, show, work
 from looped.errors import InputError
@@ -26,7 +26,7 @@ from looped.evaluation.statistics import over_seeds
 from looped.experiments import jobs, paper, results
 from looped.experiments.engines import Options
 from looped.experiments.jobs import Job
-from looped.experiments.paper import Choice
+from looped.experiments.paper import Choice, Figure
 from looped.experiments.plan import SAMPLES, Precision, parse_lengths
 
 Names = Annotated[str, tyro.conf.arg(metavar="A,B,…", help_behavior_hint="(default: all)")]
@@ -57,7 +57,7 @@ class Args:
     out: Path = Path("runs")
     """The folder of the runs."""
     results: Path = Path("results")
-    """The folder of the results."""
+    """The folder of the results; the drawing goes to its folder `figures`."""
     workers: int = 0
     """Runs at once; 0: one for each GPU, or for each core where there is none."""
     device: str = "auto"
@@ -75,19 +75,22 @@ class Args:
 
 
 def run(args: Args) -> int:
-    """Runs what is missing, and prints what came out."""
+    """Runs what is missing, and draws once everything is there."""
     figure = paper.get(args.figure)
     batch = paper.make_jobs(figure, choice(args), args.results, args.save_every)
     if args.dry_run:
         return show(batch, args.out, args.json)
     outcome, status = work(args.engine, args.out, batch, Options(args.workers, args.device), args.time_limit)
+    drawn = draw(figure, batch, args.results / "figures") if outcome.ending == "complete" else []
     if args.json:
         files = [str(file) for job in batch for file in jobs.result_files(job)]
         print_json({"figure": figure.name, "ending": outcome.ending, "runs": outcome.facts(),
-                    "results": files})  # fmt: skip
+                    "results": files, "drawn": [str(path) for path in drawn]})  # fmt: skip
     elif outcome.ending == "complete":
         _print(batch)
     note(ending(outcome, args.out))
+    for path in drawn:
+        note(f"wrote {path}")
     return status
 
 
@@ -103,6 +106,21 @@ def choice(args: Args) -> Choice:
         args.recipe, seeds, args.set, _names(args.tasks), _names(args.methods), args.samples,
         tuple(parse_lengths(args.lengths)) if args.lengths else (), args.precision,
     )  # fmt: skip
+
+
+def draw(figure: Figure, batch: list[Job], folder: Path) -> list[Path]:
+    """Draws a figure from its files of results alone, as SVG and PNG."""
+    from looped import figures
+
+    rows, trained = figures.read_rows([file for job in batch for file in jobs.result_files(job)])
+    steps = all(line.kind == "steps" for line in figure.lines)
+    drawn = figures.by_step(rows) if steps else figures.accuracy_by_length(rows, trained)
+    with checkpoints.disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / f"{figure.name}{suffix}" for suffix in (".svg", ".png")]
+        for path in paths:
+            figures.save(drawn, path)
+    return paths
 
 
 def _names(text: str) -> tuple[str, ...]:
