@@ -29,7 +29,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "solve": ("looped.commands.solve", "a model answers a question, or one a line from stdin"),
     "train": ("looped.commands.train", "trains a model; the same command again resumes"),
     "evaluate": ("looped.commands.evaluate", "accuracy of runs by length and stopping rule"),
-    "reproduce": ("looped.commands.reproduce", "runs what is missing of a figure of the paper"),
+    "figure": ("looped.commands.figure", "draws from files of results alone"),
+    "reproduce": ("looped.commands.reproduce", "runs what is missing of a figure of the paper, then draws it"),
     "sweep": (
         "looped.commands.sweep",
         "many runs from one file; the same command again does what is missing",

@@ -1,0 +1,59 @@
+"""`looped figure`: draws from files of results alone; no model, no torch.
+
+$ looped figure results/parity.json results/copy.json --out accuracy.svg
+wrote accuracy.svg
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from looped import figures
+from looped.commands import note, print_json
+from looped.errors import InputError
+
+
+@dataclass(frozen=True)
+class Args:
+    """Draw results: accuracy by length, by loop step, or a run's training."""
+
+    results: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RESULTS…")]
+    """Files of rows, as `looped evaluate --out` writes them; for --kind training, a run's metrics.jsonl."""
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE.svg")]
+    """Where to write: .svg, .png or .pdf."""
+    kind: Literal["auto", "length", "step", "training"] = "auto"
+    """What lies across: the length, the loop step, or the gradient step; auto asks the rows."""
+    title: str = ""
+    """Above the figure."""
+    stop: tuple[str, ...] = ()
+    """Only rows of these stopping rules."""
+    json: bool = False
+    """Print what was drawn as one JSON object."""
+
+
+def run(args: Args) -> int:
+    """Reads, draws, writes."""
+    if not args.results:
+        raise InputError("looped figure needs a file of results to draw")
+    kind = args.kind
+    if kind == "training" or (kind == "auto" and all(path.name == "metrics.jsonl" for path in args.results)):
+        rows = [row for path in args.results for row in figures.read_metrics(path)]
+        kind, figure = "training", figures.training(rows, args.title)
+    else:
+        rows, trained = figures.read_rows(args.results)
+        if args.stop:
+            rows = [row for row in rows if row.get("stop") in args.stop]
+            if not rows:
+                raise InputError(f"there are no rows of the stopping rules {', '.join(args.stop)}")
+        kind = ("step" if "step" in rows[0] else "length") if kind == "auto" else kind
+        draw = figures.by_step(rows, args.title) if kind == "step" else None
+        figure = draw or figures.accuracy_by_length(rows, trained, args.title)
+    figures.save(figure, args.out)
+    if args.json:
+        print_json({"out": str(args.out), "kind": kind, "rows": len(rows)})
+    note(f"wrote {args.out}")
+    return 0
