@@ -29,7 +29,7 @@ LAYERS = [
     {"model"},
     {"methods"},
     {"training", "evaluation", "runs"},
-    {"bench", "compiler", "figures", "zoo", "solve", "experiments"},
+    {"bench", "compiler", "figures", "figures_ladder", "zoo", "solve", "experiments"},
     {"display"},
     {"commands", "explorer"},
     {"arguments", "cli", "__main__"},
@@ -54,8 +54,9 @@ THIRD_PARTY = {
     "training": BARE,
     "evaluation": BARE,
     "runs": BARE,
-    "bench": BARE | {"transformers"},
+    "bench": BARE | {"transformers", "matplotlib"},
     "figures": {"numpy", "matplotlib"},
+    "figures_ladder": {"numpy", "matplotlib"},
     "cli": set(),
     "__main__": set(),
 }
@@ -67,6 +68,7 @@ ALSO = {"looped.model.kernels": {"triton"}}
 ONLY = {
     "rasp": {"errors", "vocab"},
     "figures": {"errors", "vocab"},
+    "figures_ladder": {"errors", "figures"},
     "arguments": {"errors"},
 }
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from looped import figures
+from looped import figures, figures_ladder
 from looped.commands import note, print_json
 from looped.errors import InputError
 
@@ -25,8 +25,8 @@ class Args:
     """Files of rows, as `looped evaluate --out` writes them; for --kind training, a run's metrics.jsonl."""
     out: Annotated[Path, tyro.conf.arg(metavar="FILE.svg")]
     """Where to write: .svg, .png or .pdf."""
-    kind: Literal["auto", "length", "step", "training"] = "auto"
-    """What lies across: the length, the loop step, or the gradient step; auto asks the rows."""
+    kind: Literal["auto", "length", "step", "training", "ladder"] = "auto"
+    """What lies across: the length, the loop step, or the gradient step; auto asks the rows. ladder: how far L99 is."""
     title: str = ""
     """Above the figure."""
     stop: tuple[str, ...] = ()
@@ -40,7 +40,10 @@ def run(args: Args) -> int:
     if not args.results:
         raise InputError("looped figure needs a file of results to draw")
     kind = args.kind
-    if kind == "training" or (kind == "auto" and all(path.name == "metrics.jsonl" for path in args.results)):
+    if kind == "ladder":
+        rows = figures_ladder.read_ladders(args.results)
+        figure = figures_ladder.ladder(rows, args.title)
+    elif kind == "training" or (kind == "auto" and all(path.name == "metrics.jsonl" for path in args.results)):
         rows = [row for path in args.results for row in figures.read_metrics(path)]
         kind, figure = "training", figures.training(rows, args.title)
     else:

@@ -1,0 +1,209 @@
+"""The length ladder as a figure, in the house style: a pure function of what a ladder's file holds. Needs no torch.
+
+A row for each model, a bar for each stopping rule, lengths on a logarithmic axis:
+
+    addition  ████┆██|███◆████▒▒▒▒▒▒▒▒  60, uniform 100
+
+    ┆ trained to    | the paper    █ L99, the worst input family deciding    ◆ L999, the same    ▒ L99 on uniform inputs
+
+The number behind a bar is the worst family's L99, and the uniform one where it differs: `≥` where longer lengths have
+not been measured, `×` where not even the first length of the ladder holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from looped.errors import InputError
+from looped.figures import COLOURS, INK, STYLE
+
+Ladder = Mapping[str, Any]
+UNIFORM, WORST = "uniform", "all families"
+LARGEST_FILE = 256 * 2**20
+TRAINED = (0, (2, 1))  # dashes of the training length
+THICK = 0.8  # of a row, for all its bars
+
+
+def read_ladders(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """The ladders in files that `looped bench ladder` wrote."""
+    found: list[dict[str, Any]] = []
+    for path in paths:
+        if not path.is_file() or path.stat().st_size > LARGEST_FILE:
+            raise InputError(f"{path} is no file of ladders")
+        try:
+            whole = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError):
+            raise InputError(f"{path} is no file of ladders: it is not JSON") from None
+        ladders = whole.get("ladder") if isinstance(whole, dict) else None
+        if not isinstance(ladders, list) or not all(map(_is_ladder, ladders)):
+            raise InputError(f"{path} is no file of ladders; `looped bench ladder RUN --out FILE` writes one")
+        found += ladders
+    if not found:
+        raise InputError("there is no ladder to draw in " + ", ".join(map(str, paths)))
+    return found
+
+
+def _is_ladder(value: object) -> bool:
+    match value:
+        case {
+            "task": str(),
+            "run": str(),
+            "trained": int(),
+            "paper": int(),
+            "lengths": [*lengths],
+            "reach": [*reach],
+        }:
+            return (
+                bool(lengths)
+                and all(type(n) is int and n > 0 for n in lengths)
+                and all(map(_is_reach, reach))
+            )
+    return False
+
+
+def _is_reach(value: object) -> bool:
+    match value:
+        case {
+            "stop": str(),
+            "inputs": str(),
+            "L99": int() | None,
+            "L999": int() | None,
+            "L99_ended_by": dict() | None,
+        }:
+            return True
+    return False
+
+
+def ladder(ladders: Sequence[Ladder], title: str = "") -> Figure:
+    """A row for each model, from top to bottom; the training length, the paper's and how far each rule reaches."""
+    stops = list(dict.fromkeys(entry["stop"] for each in ladders for entry in each["reach"]))
+    marks = sorted({length for each in ladders for length in each["lengths"]})
+    first = min(*marks, *(each["trained"] for each in ladders)) / 1.5
+    with matplotlib.rc_context(fname=STYLE):
+        figure = Figure(figsize=(6.2, 0.9 + len(ladders) * (0.16 + 0.17 * max(1, len(stops)))))
+        panel = figure.subplots()
+        for number, each in enumerate(ladders):
+            _row(panel, number, each, stops, first)
+        panel.set_xscale("log")
+        panel.set(
+            xlim=(first, 1.35 * marks[-1]), ylim=(len(ladders) - 0.4, -0.6), xlabel="length", title=title
+        )
+        panel.set_xticks(_apart(marks), [str(mark) for mark in _apart(marks)], minor=False)
+        panel.set_xticks([], minor=True)
+        panel.set_yticks(range(len(ladders)), _names(ladders))
+        panel.tick_params(axis="y", length=0)
+        panel.grid(visible=False, axis="y")
+        handles = _legend(stops, ladders)
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
+    return figure
+
+
+def _row(panel: Axes, number: int, each: Ladder, stops: Sequence[str], first: float) -> None:
+    """The bars of one model, then its training length and the paper's over them."""
+    thick = THICK / max(1, len(stops))
+    reach = {(entry["inputs"], entry["stop"]): entry for entry in each["reach"]}
+    for i, stop in enumerate(stops):
+        y = number + (i + 0.5) * thick - THICK / 2
+        uniform = reach.get((UNIFORM, stop))
+        if uniform is None:
+            continue
+        worst = reach.get((WORST, stop))
+        colour = COLOURS[i % len(COLOURS)]
+        _bar(panel, y, 0.86 * thick, first, uniform, colour, pale=worst is not None)
+        if worst is not None:
+            _bar(panel, y, 0.86 * thick, first, worst, colour, pale=False)
+        strict = (worst or uniform)["L999"]
+        if strict is not None:
+            panel.plot([strict], [y], "D", color="white", markeredgecolor=INK, markeredgewidth=0.7, zorder=4)
+        _label(panel, y, first, uniform, worst)
+    top, bottom = number - THICK / 2 - 0.04, number + THICK / 2 + 0.04
+    for width, colour, dashes in (
+        (3.6, "white", "-"),
+        (1.6, "#555555", TRAINED),
+    ):  # white keeps it off the bars
+        panel.plot(
+            [each["trained"]] * 2, [top, bottom], color=colour, linestyle=dashes, linewidth=width, zorder=3
+        )
+    panel.plot([each["paper"]] * 2, [top, bottom], color=INK, linewidth=1.8, zorder=3)
+
+
+def _bar(
+    panel: Axes, y: float, thick: float, first: float, entry: Ladder, colour: str, *, pale: bool
+) -> None:
+    if entry["L99"] is not None:
+        panel.barh(
+            y, entry["L99"] - first, thick, left=first, color=colour, alpha=0.3 if pale else 1.0, linewidth=0
+        )
+
+
+def _label(panel: Axes, y: float, first: float, uniform: Ladder, worst: Ladder | None) -> None:
+    """The length in figures behind the longer bar: the worst family's, and the uniform one where it differs."""
+    told = [_told(entry) for entry in (worst, uniform) if entry is not None]
+    text = told[0] if len(set(told)) == 1 else f"{told[0]}, uniform {told[1]}"
+    reached = [entry["L99"] for entry in (uniform, worst) if entry is not None and entry["L99"] is not None]
+    at = max([*reached, first])
+    panel.annotate(
+        text, (at, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=6.5, color=INK, zorder=5,
+        bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.75},
+    )  # fmt: skip
+
+
+def _told(entry: Ladder) -> str:
+    end = entry["L99_ended_by"]
+    open_end = end is not None and end.get("accuracy") is None
+    if entry["L99"] is None:
+        return "?" if open_end else "×"
+    return f"≥ {entry['L99']}" if open_end else str(entry["L99"])
+
+
+def _names(ladders: Sequence[Ladder]) -> list[str]:
+    """Tasks; where one stands more than once, with its recipe, or else with its run."""
+    plain = [each["task"].replace("_", " ") for each in ladders]
+    longer = [f"{name}, {each.get('recipe')}" for name, each in zip(plain, ladders, strict=True)]
+    longest = [f"{name}, {each['run']}" for name, each in zip(plain, ladders, strict=True)]
+    return [
+        a if plain.count(a) == 1 else b if longer.count(b) == 1 else c
+        for a, b, c in zip(plain, longer, longest, strict=True)
+    ]
+
+
+def _apart(marks: Sequence[int]) -> list[int]:
+    """Lengths whose numbers do not overlap on a logarithmic axis, the longest kept."""
+    kept: list[int] = []
+    for mark in reversed(marks):
+        if not kept or kept[-1] / mark > 1.18:
+            kept.append(mark)
+    return kept[::-1]
+
+
+def _legend(stops: Sequence[str], ladders: Sequence[Ladder]) -> list[Patch | Line2D]:
+    families = any(entry["inputs"] == WORST for each in ladders for entry in each["reach"])
+    rules = [Patch(color=COLOURS[i % len(COLOURS)], label=f"stop: {stop}") for i, stop in enumerate(stops)]
+    inputs = [
+        Patch(color=INK, label="L99, worst family" if families else "L99"),
+        *([Patch(color=INK, alpha=0.3, linewidth=0, label="L99, uniform")] if families else []),
+    ]
+    return [
+        *rules,
+        *inputs,
+        Line2D(
+            [],
+            [],
+            marker="D",
+            linestyle="",
+            color="white",
+            markeredgecolor=INK,
+            label="L999, worst family" if families else "L999",
+        ),
+        Line2D([], [], color="#555555", linestyle=TRAINED, linewidth=1.6, label="trained to"),
+        Line2D([], [], color=INK, linewidth=1.8, label="the paper"),
+    ]
