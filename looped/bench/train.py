@@ -18,6 +18,7 @@ import torch
 from looped import devices, tasks
 from looped.batches import Batch
 from looped.bench import Measured, Table, gauge
+from looped.bench.anatomy import anatomy
 from looped.bench.peer import PeerTrainer, library, make_rows
 from looped.bench.stages import free, last_stage, ready
 from looped.errors import InputError
@@ -62,6 +63,7 @@ def measure(
     )
     stage, ceiling = engine.stage(config.max_length), found["ceiling_tflops"]
     found["ours"] = {**_rates(own, seeds, _flops(config, stage), ceiling), **ours}
+    found["ours"]["anatomy"] = anatomy(engine.step, where, calls=2 if where.type == "cuda" else 1)
     if other:
         found["peer"] = {**_rates(other, 1, _flops(config, stage, to_the_end=True), ceiling), **theirs}
         found["speedup"] = found["peer"]["ms_per_seed"] / found["ours"]["ms_per_seed"]
@@ -176,6 +178,7 @@ def _rates(taken: list[float], seeds: int, flops: float, ceiling: float) -> Meas
         "ms_per_step": 1e3 * step,
         "ms_per_seed": 1e3 * step / seeds,
         "rounds_ms": [1e3 * s for s in taken],
+        "floor_ms_per_seed": flops / ceiling / 1e9,  # were there nothing but products at the ceiling
         "tflops": tflops,
         "share_of_ceiling": tflops / ceiling,
     }
