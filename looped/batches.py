@@ -41,6 +41,10 @@ class Batch:
         """The rows chosen by an index into the batch axis of an unstacked batch."""
         return Batch(self.tokens[index], self.targets[index], self.loss_mask[index], self.steps[index])
 
+    def part(self, rows: slice) -> Batch:
+        """Some rows of a stacked batch."""
+        return Batch(*(getattr(self, f.name)[:, rows].contiguous() for f in fields(self)))
+
     def to(self, device: torch.device | str) -> Batch:
         """The same rows on another device."""
         return Batch(*(getattr(self, f.name).to(device) for f in fields(self)))

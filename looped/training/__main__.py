@@ -2,7 +2,10 @@
 
     python -m looped.training copy --recipe fast --set steps=2000 model.width=128 --time-limit 500
 
-The same command again goes on. Prints lines to stderr and the summary as one JSON object to stdout.
+The same command again goes on. Prints lines to stderr and the summary as one JSON object to stdout. Over several
+devices or nodes, which then compute each gradient step together:
+
+    torchrun --nproc_per_node=8 -m looped.training copy --recipe fast
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from looped import devices
 from looped.errors import InputError
 from looped.serial import override
 from looped.training import config as recipes
+from looped.training import world as worlds
 from looped.training.interrupt import Interrupt
 from looped.training.progress import Lines
 from looped.training.trainer import train
@@ -30,15 +34,18 @@ def main(words: Sequence[str] | None = None) -> int:
         config = recipes.make(args.task, args.method, args.recipe, (0,))
         config = override(config, [f"seeds={args.seeds}", *args.set])
         folder = args.out or Path("runs") / f"{config.task}-{config.method}-{config.recipe}"
+        world, device = worlds.found(devices.pick(args.device))
         with Interrupt() as asked:
             summary = train(
-                config, folder, devices.pick(args.device),
-                listeners=[Lines()], stop=asked, time_limit_s=args.time_limit,
+                config, folder, device,
+                listeners=[Lines()] if world.rank == 0 else [], stop=asked, time_limit_s=args.time_limit, world=world,
             )  # fmt: skip
+        world.close()
     except InputError as error:
         print(f"looped: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    print(json.dumps(asdict(summary)))
+    if world.rank == 0:
+        print(json.dumps(asdict(summary)))
     return asked.status or int(summary.ending == "every seed stopped")
 
 

@@ -47,11 +47,12 @@ def backpropagate(
     most: int = 0,
     checkpointing: bool = False,
     noise: Noise | None = None,
+    counted: Int[Tensor, "S"] | None = None,
 ) -> Outcome:
     """Loss of every row at its own T, its gradient added to the `.grad` of `weights`.
 
     `depth` cuts a row's gradient that many steps before its end; `most` bounds it, and 0 means no cut.
-    `noise` is added to the state before every step.
+    `noise` is added to the state before every step. `counted` is as for `losses.answer_loss`.
     """
     recompute = checkpointing or most > 0
     x = model.embed(weights, batch.tokens, at)
@@ -76,7 +77,7 @@ def backpropagate(
 
     final.requires_grad_()
     logits = model.readout(weights, final)
-    loss = losses.answer_loss(logits, batch.targets, batch.loss_mask)
+    loss = losses.answer_loss(logits, batch.targets, batch.loss_mask, counted)
     torch.autograd.backward(loss.sum())
     assert final.grad is not None
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from looped import batches, methods, tasks
 from looped.batches import Batch
+from looped.errors import InputError
 from looped.model import positions
 from looped.model.loop import LoopedTransformer, Prepared
 from looped.training import curriculum, fused, optimizer
@@ -28,6 +29,7 @@ from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan, Strata
 from looped.training.fused import FusedLoop
 from looped.training.optimizer import Moments
+from looped.training.world import World
 
 
 @dataclass(frozen=True)
@@ -65,13 +67,17 @@ class Engine:
         precision: torch.dtype | None = None,
         graphs: bool | None = None,
         fused: bool = True,
+        world: World | None = None,
     ) -> None:
         self.config = config
         self.device = torch.device(device)
+        self.world = world or World()
+        if config.batch < self.world.size:
+            raise InputError(f"{self.world.size} processes cannot share a batch of {config.batch}")
         cuda = self.device.type == "cuda"
         narrow = config.products == "bf16" or (config.products == "auto" and cuda)
         self.precision = precision or (torch.bfloat16 if narrow else torch.float32)
-        self.graphs = cuda if graphs is None else graphs
+        self.graphs = cuda and self.world.size == 1 if graphs is None else graphs
         self.fused = fused  # where it can be taken; never is for comparing with it
         self.task, self.method = tasks.get(config.task), methods.get(config.method)
         self.store = GradientStore(accumulate=self.precision != torch.float32)
@@ -115,8 +121,8 @@ class Engine:
     def stage(self, longest: int) -> Stage:
         """The shapes of the stage whose maximum length is `longest`."""
         row_size = self.task.row_size(longest)
-        split = curriculum.strata(self.config, longest)
-        plan: Plan | None = curriculum.plan(list(split.lower), list(split.upper))
+        split, mine = curriculum.strata(self.config, longest), self.world.rows
+        plan: Plan | None = curriculum.plan(list(split.lower[mine]), list(split.upper[mine]))
         stratified = self.config.lengths == "stratified"
         if not stratified:  # a graph needs fixed shapes, so there every row runs to the end
             plan = Plan((self.config.batch,) * split.upper[0], (0,) * split.upper[0]) if self.graphs else None
@@ -164,30 +170,34 @@ class Engine:
         batch, longest = self.draw(stage)
         plan = stage.plan
         if plan is None:
-            plan = curriculum.plan(batch.steps.amin(0).tolist(), batch.steps.amax(0).tolist())
+            steps = batch.steps[:, self.world.rows]
+            plan = curriculum.plan(steps.amin(0).tolist(), steps.amax(0).tolist())
         self.weights.requires_grad_(True)
         folded = self.model.prepare(self.weights)
         outcome, grads = self._gradients(folded, batch, plan)
         (grad,) = torch.autograd.grad(folded.tensors(), [self.weights], grads)
         self.weights.requires_grad_(False)
+        self._keep_pace(stage, batch, plan)
+        grad, loss = self.world.sum(grad), self.world.sum(outcome.loss)
         norm = optimizer.update(self.config, self.weights, grad, self.moments, self._hyper)
-        right = outcome.exact.float()
+        right = self.world.join(outcome.exact, self.config.batch).float()
         accuracy_longest = (right * longest).sum(1) / longest.sum(1)
-        return Readings(outcome.loss, norm, right.mean(1), accuracy_longest)
+        return Readings(loss, norm, right.mean(1), accuracy_longest)
 
     def _gradients(self, folded: Prepared, batch: Batch, plan: Plan) -> tuple[Outcome, list[Tensor]]:
         """The loss and the gradients of the folded weights, the fused way where it can be taken."""
         weights = self.store.open(folded, self.precision)
         size = batch.tokens.shape[-1]
         at, noise = self._places(size), self._noise(size)
+        mine, counted = batch.part(self.world.rows), batch.loss_mask.sum((1, 2))
         if self.fused and fused.suits(self.config, plan, size, self.device):
             if self._fused is None or self._fused.plan != plan:
                 self._fused = FusedLoop(self.model, len(self.config.seeds), plan, size, weights.layers[0].qkv)
-            return self._fused.backpropagate(weights, batch, at, noise)
+            return self._fused.backpropagate(weights, mine, at, noise, counted)
         depth, most = self._depth(batch.steps), self.config.backprop
         outcome = backpropagate(
-            self.model, weights, batch, plan,
-            at=at, depth=depth, most=most, checkpointing=self.config.checkpointing, noise=noise,
+            self.model, weights, mine, plan,
+            at=at, depth=depth, most=most, checkpointing=self.config.checkpointing, noise=noise, counted=counted,
         )  # fmt: skip
         return outcome, self.store.close(weights)
 
@@ -196,13 +206,13 @@ class Engine:
         if not self.config.backprop:
             return None
         if self.config.window == "last":
-            return torch.full_like(steps, self.config.backprop)
+            return torch.full_like(steps[:, self.world.rows], self.config.backprop)
         size = steps.shape[1:]
         rows = [
             torch.randint(1, self.config.backprop + 1, size, device=self.device, generator=g)
             for g in self.generators
         ]
-        return torch.stack(rows)
+        return torch.stack(rows)[:, self.world.rows]
 
     def _noise(self, size: int) -> Noise | None:
         """What is added to the states, where the run asks for it: drawn for all rows, from each seed's own source."""
@@ -211,16 +221,29 @@ class Engine:
         shape, scale = (self.config.batch, size, self.config.model.width), self.config.noise
 
         def draw(rows: int) -> Tensor:
-            drawn = [torch.randn(shape, device=self.device, generator=g)[:rows] for g in self.generators]
+            drawn = [
+                torch.randn(shape, device=self.device, generator=g)[self.world.rows][:rows]
+                for g in self.generators
+            ]
             return torch.stack(drawn) * scale
 
         return draw
+
+    def _keep_pace(self, stage: Stage, batch: Batch, plan: Plan) -> None:
+        """Draws what other processes draw whose rows loop more often, so that all generators stay together."""
+        noise = self._noise(batch.tokens.shape[-1])
+        if noise is None or self.world.size == 1:
+            return
+        most = stage.strata.upper[0] if stage.strata is not None else int(batch.steps.max())
+        for _ in range(most - len(plan.active)):
+            noise(0)
 
     def _places(self, size: int) -> Int[Tensor, "B L"] | None:
         """Randomised positions, where the model has them; shared by the seeds."""
         if self.config.model.positions != "randomised":
             return None
-        return positions.places(self.config.model, self.config.batch, size, self.device, self.generators[0])
+        at = positions.places(self.config.model, self.config.batch, size, self.device, self.generators[0])
+        return at[self.world.rows]
 
     # --- CUDA graphs ---------------------------------------------------------------------------------------
     def _capture(self, stage: Stage) -> None:

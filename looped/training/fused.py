@@ -91,6 +91,7 @@ class FusedLoop:
         batch: Batch,
         at: Int[Tensor, "B L"] | None = None,
         noise: Noise | None = None,
+        counted: Int[Tensor, "S"] | None = None,
     ) -> tuple[Outcome, list[Tensor]]:
         """The loss of every row at its own T, and the fp32 gradients of `weights.tensors()`."""
         x = self.model.embed(weights, batch.tokens, at)
@@ -99,7 +100,7 @@ class FusedLoop:
             self._forward(weights, x.detach().view(s, b * size, d), noise)
         final = self._final(batch.steps).requires_grad_()
         logits = self.model.readout(weights, torch.addcmul(weights.shift, final, weights.scale))
-        loss = losses.answer_loss(logits, batch.targets, batch.loss_mask)
+        loss = losses.answer_loss(logits, batch.targets, batch.loss_mask, counted)
         torch.autograd.backward(loss.sum())
         assert final.grad is not None
         with torch.no_grad():

@@ -11,13 +11,19 @@ from torch import Tensor
 
 
 def answer_loss(
-    logits: Float[Tensor, "S B L V"], targets: Int[Tensor, "S B L"], loss_mask: Bool[Tensor, "S B L"]
+    logits: Float[Tensor, "S B L V"],
+    targets: Int[Tensor, "S B L"],
+    loss_mask: Bool[Tensor, "S B L"],
+    counted: Int[Tensor, "S"] | None = None,
 ) -> Float[Tensor, "S"]:
-    """Mean cross entropy of each seed over every position that counts, trailing `#` included."""
+    """Mean cross entropy of each seed over every position that counts, trailing `#` included.
+
+    `counted` is how many count in the whole batch, where these rows are a part of it.
+    """
     each = F.cross_entropy(logits.float().flatten(0, 2), targets.flatten(), reduction="none").view(
         targets.shape
     )
-    return (each * loss_mask).sum((1, 2)) / loss_mask.sum((1, 2))
+    return (each * loss_mask).sum((1, 2)) / (loss_mask.sum((1, 2)) if counted is None else counted)
 
 
 def exact(

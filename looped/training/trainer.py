@@ -24,10 +24,12 @@ from looped.model.loop import LoopedTransformer
 from looped.runs import Run, load_seed, number, read_metrics
 from looped.tasks.base import LONGEST
 from looped.training import curriculum, snapshot
+from looped.training.bystander import Bystander
 from looped.training.config import TrainConfig
 from looped.training.engine import Engine
 from looped.training.progress import Clock, Listener, Report, SeedReport, Window
 from looped.training.watch import Watch
+from looped.training.world import World
 
 Ending = Literal["finished", "interrupted", "time limit", "every seed stopped"]
 LARGEST_SHARE = 0.05  # of the time that may go into checkpoints made by the clock
@@ -72,12 +74,17 @@ def train(
     cadence: Cadence | None = None,
     stop: Callable[[], bool] = lambda: False,
     time_limit_s: float | None = None,
+    world: World | None = None,
 ) -> Summary:
-    """Trains to the end, or until `stop` says so or the time is up; the same call then goes on."""
+    """Trains to the end, or until `stop` says so or the time is up; the same call then goes on.
+
+    In a world of several processes each of them makes this call, and the first one keeps the folder.
+    """
     if time_limit_s is not None and not time_limit_s > 0:
         raise InputError(f"the time limit must be above 0 seconds, not {time_limit_s:g}")
-    with Run(folder, config) as run:
-        training = _Training(config, run, torch.device(device), listeners, cadence or Cadence())
+    world = world or World()
+    with (Run if world.rank == 0 else Bystander)(folder, config) as run:
+        training = _Training(config, run, torch.device(device), listeners, cadence or Cadence(), world)
         try:
             return training.go(stop, time_limit_s)
         finally:
@@ -95,11 +102,13 @@ class _Training:
         device: torch.device,
         listeners: Sequence[Listener],
         cadence: Cadence,
+        world: World,
     ) -> None:
         self.config, self.run, self.listeners, self.cadence = config, run, listeners, cadence
         self.report_steps = cadence.report_steps or max(10, config.steps // 500)
         self.evaluate_steps = cadence.evaluate_steps or max(100, config.steps // 10)
-        self.engine = Engine(config, device)
+        self.world = world
+        self.engine = Engine(config, device, world=world)
         self.window = Window(len(config.seeds), device)
         self.watch = Watch(self.engine)
         self.clock = Clock(config)
@@ -137,6 +146,9 @@ class _Training:
         return self._summary(ending)
 
     def _ending(self, stop: Callable[[], bool], deadline: float | None) -> Ending | None:
+        return self.world.from_leader(lambda: self._own_ending(stop, deadline))
+
+    def _own_ending(self, stop: Callable[[], bool], deadline: float | None) -> Ending | None:
         if self.engine.done >= self.config.steps:
             return "finished"
         if self.watch.all_stopped:
@@ -226,7 +238,7 @@ class _Training:
         def verify(tensors: dict[str, Tensor]) -> None:
             snapshot.verify(self.engine, self.window, tensors)
 
-        found, aside = self.run.load_state(check, verify)
+        found, aside = self.world.from_leader(lambda: self.run.load_state(check, verify))
         if found is not None:
             metadata, tensors = found
             snapshot.restore(self.engine, self.window, tensors, number(metadata, "step") or 0)

@@ -1,0 +1,166 @@
+"""Several processes take the steps of one: over gloo on the CPU, to rounding."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from looped import checkpoints, runs
+from looped.errors import InputError
+from looped.training import world as worlds
+from looped.training.config import TrainConfig
+from looped.training.engine import Engine
+from looped.training.trainer import Cadence, train
+
+STEPS = 20
+# What remains is rounding: gradients are added in another order. AdamW turns a gradient that should be 0 into a step of
+# up to the learning rate, so the tolerance is a thousandth of the way that 20 steps of 1e-3 can go (5e-6 measured).
+TOLERANCE = 2e-5
+
+CASES: dict[str, dict[str, Any]] = {
+    "stratified": {"ema": 0.9},
+    "independent": {"lengths": "iid", "interval": 4},
+    "odd": {"task_name": "multiplication", "batch": 7, "max_length": 3, "interval": 5},
+    "random window": {
+        "backprop": 2, "window": "random", "model": {"positions": "randomised", "max_positions": 40},
+    },
+    "noise": {"noise": 0.1, "extra": 2, "batch": 3},
+    "next token": {"method_name": "ntp", "checkpointing": True},
+}  # fmt: skip
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
+
+
+def member(rank: int, port: int, configs: dict[str, TrainConfig], folder: Path) -> None:
+    """One of two processes: trains every configuration and leaves what it found."""
+    torch.set_num_threads(1)
+    os.environ.update(
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
+    )
+    world, device = worlds.found(torch.device("cpu"))
+    for name, config in configs.items():
+        engine = Engine(config, device, world=world)
+        readings = [engine.step() for _ in range(STEPS)]
+        left = {
+            "weights": engine.evaluated_weights,
+            "loss": torch.stack([each.loss for each in readings]),
+            "accuracy": torch.stack([each.accuracy for each in readings]),
+            "longest": torch.stack([each.accuracy_longest for each in readings]),
+            "generators": torch.stack([generator.get_state() for generator in engine.generators]),
+        }
+        checkpoints.save(folder / f"{name}-{rank}", "found-1", left, {})
+    world.close()
+
+
+@pytest.fixture(scope="module")
+def found(tiny, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, TrainConfig], Path]:
+    """What two processes found, for each case."""
+    folder = tmp_path_factory.mktemp("world")
+    configs = {name: tiny(**changes) for name, changes in CASES.items()}
+    context, port = multiprocessing.get_context("fork"), free_port()
+    members = [context.Process(target=member, args=(rank, port, configs, folder)) for rank in range(2)]
+    for process in members:
+        process.start()
+    for process in members:
+        process.join(120)
+        assert process.exitcode == 0
+    return configs, folder
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_take_the_steps_of_one(found, name: str) -> None:
+    configs, folder = found
+    two = [checkpoints.load(folder / f"{name}-{rank}", "found-1", lambda *_: None)[1] for rank in range(2)]
+    engine = Engine(configs[name])
+    readings = [engine.step() for _ in range(STEPS)]
+    for key in two[0]:
+        assert torch.equal(two[0][key].nan_to_num(-1), two[1][key].nan_to_num(-1)), (
+            f"both know the same {key}"
+        )
+    generators = torch.stack([generator.get_state() for generator in engine.generators])
+    assert torch.equal(two[0]["generators"], generators)
+    losses = torch.stack([each.loss for each in readings])
+    torch.testing.assert_close(two[0]["loss"], losses, rtol=1e-4, atol=1e-6)
+    exact = torch.stack([each.accuracy for each in readings])
+    torch.testing.assert_close(two[0]["accuracy"], exact)
+    longest = torch.stack([each.accuracy_longest for each in readings])
+    torch.testing.assert_close(two[0]["longest"], longest, equal_nan=True)
+    torch.testing.assert_close(two[0]["weights"], engine.evaluated_weights, rtol=0, atol=TOLERANCE)
+    before = Engine(configs[name]).weights
+    assert float((engine.weights - before).abs().max()) > 100 * TOLERANCE, "they have gone far"
+
+
+def test_torchrun_makes_one_run(tmp_path: Path) -> None:
+    """The command itself: one folder, one summary, and one process goes on where two have stopped."""
+    small = [
+        "model.width=16",
+        "model.heads=2",
+        "model.bands=2",
+        "max_length=3",
+        "interval=4",
+        "batch=6",
+        "lr=1e-3",
+    ]
+    words = ["-m", "looped.training", "copy", "--recipe", "quick", "--seeds", "0,1", "--device", "cpu"]
+    words += ["--set", "steps=20", *small]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def call(*start: str, out: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *start, *words, "--out", str(tmp_path / out)]
+        return subprocess.run(
+            command, capture_output=True, text=True, env=environment, timeout=120, check=False
+        )
+
+    two = call("-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}", out="two")
+    assert two.returncode == 0, two.stderr
+    summary = json.loads(two.stdout)
+    assert (summary["ending"], summary["step"]) == ("finished", 20)
+    config = runs.read_config(tmp_path / "two")
+    train(config, tmp_path / "one", cadence=Cadence(samples=8))
+    for ours, theirs in zip(
+        runs.seed_files(tmp_path / "one"), runs.seed_files(tmp_path / "two"), strict=True
+    ):
+        assert runs.load_seed(theirs).step == 20
+        torch.testing.assert_close(
+            runs.load_seed(theirs).row, runs.load_seed(ours).row, rtol=0, atol=TOLERANCE
+        )
+    assert train(config, tmp_path / "two").step == 20, "one process goes on where two have stopped"
+
+
+def test_one_process_is_a_world_of_its_own() -> None:
+    world, device = worlds.found(torch.device("cpu"), {})
+    tensor = torch.arange(6).view(2, 3)
+    assert (world.rank, world.size, device) == (0, 1, torch.device("cpu"))
+    assert torch.equal(tensor[world.rows], tensor)
+    assert world.sum(tensor) is tensor
+    assert world.join(tensor, 3) is tensor
+    assert world.from_leader(lambda: 7) == 7
+
+
+@pytest.mark.parametrize(
+    "words", [{"WORLD_SIZE": "x"}, {"WORLD_SIZE": "2"}, {"WORLD_SIZE": "2", "LOCAL_RANK": "-1"}]
+)
+def test_half_an_environment_is_refused(words: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="are not what torchrun sets"):
+        worlds.found(torch.device("cpu"), words)
+
+
+def test_more_processes_than_rows_are_refused(tiny) -> None:
+    class Many(worlds.World):
+        size = 9
+
+    with pytest.raises(InputError, match="9 processes cannot share a batch of 8"):
+        Engine(tiny(batch=8), world=Many())
