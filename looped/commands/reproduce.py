@@ -27,6 +27,7 @@ from looped.experiments import jobs, paper, results
 from looped.experiments.engines import Options
 from looped.experiments.jobs import Job
 from looped.experiments.paper import Choice, Figure
+from looped.experiments.partial import Rows
 from looped.experiments.plan import SAMPLES, Precision, parse_lengths
 
 Names = Annotated[str, tyro.conf.arg(metavar="A,B,…", help_behavior_hint="(default: all)")]
@@ -138,7 +139,7 @@ def _print(batch: list[Job]) -> None:
     print_table(["task", "method", "length", "stop", "exact"], rows)
 
 
-def _means(rows: results.Rows, length: int) -> list[list[object]]:
+def _means(rows: Rows, length: int) -> list[list[object]]:
     """Lines of the table: task, method, length, stop, mean ± standard error."""
     groups: dict[tuple[str, str, str], list[float]] = {}
     for row in rows:

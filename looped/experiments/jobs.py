@@ -5,6 +5,7 @@
     DIR/.jobs/NAME.lock      held by whoever works on it
     DIR/.jobs/NAME.log       what the worker said
     DIR/.jobs/NAME.failed    why it ended, if it failed
+    DIR/.jobs/NAME.PLAN.part what was measured of a plan so far
     DIR/.jobs/cancel         the wish that everybody in DIR saves and stops
 
 No state is kept anywhere else. A job is done if its weights are trained to the last step and every result is

@@ -10,6 +10,7 @@ samples, at which the paper stops. A file counts only for the configuration and 
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -22,12 +23,13 @@ import torch
 from looped import checkpoints, methods, provenance, runs, serial, tasks
 from looped.errors import InputError
 from looped.evaluation.measure import Subject, check, length_grid, measure, oracle_steps
-from looped.experiments.plan import Plan, Precision
+from looped.experiments.partial import Partial, Rows
+from looped.experiments.plan import Kind, Plan, Precision
 from looped.model.loop import LoopedTransformer
 from looped.runs import Trained
+from looped.tasks.families import UNIFORM
 from looped.training.config import TrainConfig
 
-Rows = list[dict[str, Any]]
 LARGEST = 1 << 28  # bytes of a file of results
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -114,20 +116,33 @@ def _parts(data: object, path: Path) -> tuple[dict[str, Any], Rows]:
 
 
 def make(
-    run: Path, plan: Plan, device: torch.device, on_length: Callable[[int], None] = lambda length: None
+    run: Path,
+    plan: Plan,
+    device: torch.device,
+    on_length: Callable[[int], None] = lambda length: None,
+    part: Path | None = None,
 ) -> dict[str, Any]:
-    """Measures a trained run as planned; `on_length` hears of every length that is done."""
-    start = time.monotonic()
+    """Measures a trained run as planned; `on_length` hears of every length that is done.
+
+    What is measured is kept in the file `part`, and the same call goes on from there.
+    """
     loaded = load(run, device, plan.precision)
-    rows = (
-        _steps(loaded.subject, plan, on_length)
-        if plan.kind == "steps"
-        else _accuracy(loaded, plan, on_length)
-    )
+    for family in plan.families:
+        check(loaded.subject, plan.lengths, plan.samples, stops=plan.stops, family=family)
+    partial = Partial(part, loaded.seeds)
+    rows: Rows = []
+    for family, length in itertools.product(plan.families, plan.lengths):
+        found = partial.get(family, length)
+        if found is None:
+            start = time.monotonic()
+            found = _MEASURES[plan.kind](loaded.subject, plan, family, length)
+            partial.put(family, length, found, time.monotonic() - start)
+        rows += found
+        on_length(length)
     origin = {
         **provenance.facts(device),
         "precision": plan.precision,
-        "wall_seconds": round(time.monotonic() - start, 3),
+        "wall_seconds": round(partial.seconds, 3),
         "plan": serial.to_json(plan),
         "runs": [loaded.origin()],
     }
@@ -141,37 +156,29 @@ def write(path: Path, result: dict[str, Any]) -> None:
     checkpoints.write(path, (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
 
 
-def _accuracy(loaded: Loaded, plan: Plan, on_length: Callable[[int], None]) -> Rows:
-    """Rows by family, length, rule and seed."""
+def _accuracy(subject: Subject, plan: Plan, family: str, length: int) -> Rows:
+    """Rows of one length, by rule and seed."""
+    found = measure(subject, [length], plan.samples, seed=plan.seed, stops=plan.stops, family=family)
+    return [row.as_dict() for row in found]
+
+
+def _steps(subject: Subject, plan: Plan, family: str, length: int) -> Rows:
+    """Rows of one length, by seed and loop step, up to twice the steps needed."""
+    last = 2 * oracle_steps(subject, length)
+    grid = length_grid(subject, length, plan.samples, seed=plan.seed, family=family, max_steps=last)
+    accuracy, surprise = grid.correct.double().mean(2).tolist(), grid.surprise.double().mean(2).tolist()
     rows: Rows = []
-    for family in plan.families:
-        found = measure(
-            loaded.subject, plan.lengths, plan.samples, seed=plan.seed, stops=plan.stops, family=family,
-            on_progress=lambda fresh: on_length(fresh[0].length),
-        )  # fmt: skip
-        rows += [row.as_dict() for row in found]
+    for seed, exact, unsure in zip(subject.seeds, accuracy, surprise, strict=True):
+        chosen = min(range(last), key=unsure.__getitem__) + 1
+        rows += [
+            {
+                "task": subject.task.name, "method": subject.method.name, "recipe": subject.recipe,
+                "seed": seed, "length": length, "step": t + 1, "accuracy": exact[t], "surprise": unsure[t],
+                "samples": plan.samples, "chosen": chosen,
+            } | ({} if family == UNIFORM else {"family": family})
+            for t in range(last)
+        ]  # fmt: skip
     return rows
 
 
-def _steps(subject: Subject, plan: Plan, on_length: Callable[[int], None]) -> Rows:
-    """Rows by length, seed and loop step, up to twice the steps needed."""
-    rows: Rows = []
-    for length in plan.lengths:
-        check(subject, [length], plan.samples, stops=("oracle",), family=plan.families[0])
-        last = 2 * oracle_steps(subject, length)
-        grid = length_grid(
-            subject, length, plan.samples, seed=plan.seed, family=plan.families[0], max_steps=last
-        )
-        accuracy, surprise = grid.correct.double().mean(2).tolist(), grid.surprise.double().mean(2).tolist()
-        for seed, exact, unsure in zip(subject.seeds, accuracy, surprise, strict=True):
-            chosen = min(range(last), key=unsure.__getitem__) + 1
-            rows += [
-                {
-                    "task": subject.task.name, "method": subject.method.name, "recipe": subject.recipe,
-                    "seed": seed, "length": length, "step": t + 1, "accuracy": exact[t], "surprise": unsure[t],
-                    "samples": plan.samples, "chosen": chosen,
-                }
-                for t in range(last)
-            ]  # fmt: skip
-        on_length(length)
-    return rows
+_MEASURES: dict[Kind, Callable[[Subject, Plan, str, int], Rows]] = {"accuracy": _accuracy, "steps": _steps}

@@ -96,8 +96,10 @@ def work(root: Path, job: Job, device_name: str, stop: Callable[[], bool]) -> No
         if stop():
             raise Stopped
         print(f"measuring {job.name}: {plan.name}", file=sys.stderr, flush=True)
-        result = results.make(folder, plan, device, measured)
+        part = jobs.desk(root, f"{job.name}.{plan.name}.part")
+        result = results.make(folder, plan, device, measured, part)
         results.write(results.file_of(Path(job.results), job.name, plan), result)
+        part.unlink(missing_ok=True)
 
 
 def _intact(folder: Path) -> bool:

@@ -64,6 +64,40 @@ def test_evaluate_gives_the_same_rows(trained, cli) -> None:
     assert json.loads(cli("evaluate", folder, *words)[1])["rows"] == results.make(folder, FEW, CPU)["rows"]
 
 
+def test_a_measurement_goes_on_where_it_was_stopped(trained, tmp_path: Path, monkeypatch) -> None:
+    folder, _ = trained
+    part, plan = tmp_path / "x.part", replace(FEW, families=("uniform", "zeros"))
+    whole = results.make(folder, plan, CPU)["rows"]
+    measured: list[int] = []
+    plain = results.measure
+
+    def measure(subject, lengths, *words, **more):
+        measured.extend(lengths)
+        return plain(subject, lengths, *words, **more)
+
+    def stop(length: int) -> None:
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(results, "measure", measure)
+    with pytest.raises(KeyboardInterrupt):
+        results.make(folder, plan, CPU, stop, part)
+    assert results.make(folder, plan, CPU, part=part)["rows"] == whole
+    assert measured == [2, 4, 2, 4], "each length of each family once"
+    for damage in (
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        part.read_bytes()[:-9],
+        part.read_bytes().replace(b'"weights": "', b'"weights": "0'),
+    ):
+        measured.clear()
+        part.write_bytes(damage)
+        assert results.make(folder, plan, CPU, part=part)["rows"] == whole
+        assert measured == [2, 4, 2, 4], "what cannot be trusted is measured again"
+
+
 def test_the_curve_over_steps(trained) -> None:
     folder, _ = trained
     rows = results.make(folder, Plan((3,), "steps", samples=30), CPU)["rows"]

@@ -1,0 +1,60 @@
+"""What was measured before somebody had to stop: rows by input family and length, in one small file.
+
+Lengths are measured independently of each other, so whoever goes on takes these rows and measures the rest. They
+count only for the very weights they were measured with; a file that cannot be read counts for nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from looped import checkpoints
+from looped.runs import Trained
+
+Rows = list[dict[str, Any]]
+
+
+class Partial:
+    """Rows measured so far; kept in a file if it is given one."""
+
+    def __init__(self, path: Path | None, seeds: Sequence[Trained]) -> None:
+        self._path, self._weights = path, _fingerprint(seeds)
+        self._parts: dict[str, Rows] = {}
+        self.seconds = 0.0  # that the rows took
+        if path is not None and path.is_file():
+            self._read(path)
+
+    def get(self, family: str, length: int) -> Rows | None:
+        """The rows of a family and length, if they were measured."""
+        return self._parts.get(f"{family} {length}")
+
+    def put(self, family: str, length: int, rows: Rows, seconds: float) -> None:
+        """Keeps them, on the disk as well."""
+        self._parts[f"{family} {length}"] = rows
+        self.seconds += seconds
+        if self._path is not None:
+            data = {"weights": self._weights, "seconds": self.seconds, "parts": self._parts}
+            checkpoints.write(self._path, json.dumps(data).encode())
+
+    def _read(self, path: Path) -> None:
+        try:
+            data = json.loads(path.read_bytes())
+            if data["weights"] == self._weights and all(
+                isinstance(rows, list) for rows in data["parts"].values()
+            ):
+                self._parts, self.seconds = dict(data["parts"]), float(data["seconds"])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError):
+            return  # half a file is no measurement
+
+
+def _fingerprint(seeds: Sequence[Trained]) -> str:
+    """Tells weights apart."""
+    sha = hashlib.sha256()
+    for seed in seeds:
+        sha.update(f"{seed.seed} {seed.step} ".encode())
+        sha.update(seed.row.numpy().tobytes())
+    return sha.hexdigest()
