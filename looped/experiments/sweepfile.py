@@ -31,6 +31,7 @@ from looped.experiments.spec import SEEDS, RunSpec
 
 LARGEST = 1 << 20  # bytes
 MOST = 10_000  # runs of one sweep
+LONGEST_SENTENCE = 400  # characters of a complaint
 LISTED = ("runs", "measure")
 GRID = ("tasks", "methods", "recipes", "seeds", "set", "grid", "measure")
 
@@ -49,17 +50,20 @@ def read(path: Path, python: bool = False) -> Sweep:
         raise InputError(f"there is no file {path}")
     if path.stat().st_size > LARGEST:
         raise InputError(f"{path} is too large for a file of runs")
-    if python:
-        return parse(_executed(path), str(path))
-    if path.suffix == ".py":
+    if path.suffix == ".py" and not python:
         raise InputError(
             f"{path} is a program, and reading it means to run it: say --python if you trust it, "
             "or write the runs down as JSON"
         )
     try:
-        return parse(serial.parse(path.read_text(encoding="utf-8"), str(path)), str(path))
+        data = _executed(path) if python else serial.parse(path.read_text(encoding="utf-8"), str(path))
+        return parse(data, str(path))
     except UnicodeDecodeError:
         raise InputError(f"{path} is not a text") from None
+    except InputError as error:  # it may quote the file, which may hold anything
+        sentence = " ".join(str(error).split())
+        cut = sentence[:LONGEST_SENTENCE] + "…" if len(sentence) > LONGEST_SENTENCE else sentence
+        raise InputError(cut) from None
 
 
 def _executed(path: Path) -> object:
