@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from looped.compiler import controller, emit, schedule
+from looped.compiler import bounds, controller, emit, schedule
 from looped.compiler.controller import CLOCK, Control
 from looped.compiler.frontend import Traced, trace
-from looped.compiler.lowering import Lowering, Solid, Sum
+from looped.compiler.lowering import Brought, Lowering, Solid, Sum
 from looped.compiler.nodes import Domain, Node
 from looped.compiler.operations import INDEX, SQUARE
 from looped.compiler.refusal import refuse
@@ -35,8 +36,12 @@ class Assembled:
     weights: Weights
     variables: dict[str, int]  # the program's, and `output`
     others: dict[str, int]  # flags, clock, token, index
-    layers_before: list[emit.LayerPlan]
-    layers: list[emit.LayerPlan]
+    reach: bounds.Reach  # what the entries of the state can hold
+
+    @cached_property
+    def bits(self) -> float:
+        """How many bits the largest sum needs, as the weights tell."""
+        return bounds.bits(self.config, self.weights, self.reach)
 
 
 def assemble(program: Program, longest: int = LONGEST, most_width: int = MOST_WIDTH) -> Assembled:
@@ -48,13 +53,15 @@ def assemble(program: Program, longest: int = LONGEST, most_width: int = MOST_WI
     for violation in check_program(program):
         raise LegalityError(violation)
     ways = (False, True) if controller.always_steps(program) else (False,)
-    made = [_assemble(program, longest, most_width, held) for held in ways]
-    return min(made, key=lambda m: (m.config.layers, m.config.before, m.config.width * m.config.expansion))
-
-
-def _assemble(program: Program, longest: int, most_width: int, held: bool) -> Assembled:
     traced = trace(program, longest)
     control = controller.control(program, traced)
+    made = [_assemble(program, traced, control, held) for held in ways]
+    best = min(made, key=lambda m: (m.config.layers, m.config.before, m.config.width * m.config.expansion))
+    _check(program, best, most_width)
+    return best
+
+
+def _assemble(program: Program, traced: Traced, control: Control, held: bool) -> Assembled:
     lower = Lowering(traced.graph)
     leaves = _leaves(traced, control)
     first, after = _values(traced, control, leaves, held)
@@ -72,7 +79,7 @@ def _assemble(program: Program, longest: int, most_width: int, held: bool) -> As
         known = {**places, **part.places}
         sections.append((emit.layer_plans(part, known.__getitem__, fresh), known))
     named = {name: places[solid] for name, solid in solids.items()}
-    return _model(program, sections, end, longest, most_width, named, traced)
+    return _model(program, traced, sections, end, named)
 
 
 def _leaves(traced: Traced, control: Control) -> dict[str, Node]:
@@ -143,12 +150,10 @@ def _invariants(step: schedule.Section, leaves: set[Solid]) -> list[Solid]:
 
 def _model(
     program: Program,
+    traced: Traced,
     sections: list[tuple[list[emit.LayerPlan], dict[Solid, int]]],
     end: int,
-    longest: int,
-    most_width: int,
     named: dict[str, int],
-    traced: Traced,
 ) -> Assembled:
     """Chooses the sizes and fills the matrices."""
     plans = [plan for layers, _ in sections for plan in layers]
@@ -156,12 +161,6 @@ def _model(
     layouts = [emit.HeadLayout.of(layers, size) for layers, _ in sections]
     heads = max(*(layout.heads for layout in layouts), math.ceil(end / size), 1)
     width = heads * size
-    if width > most_width:
-        refuse(
-            "width",
-            f"{program.name} needs a width of {width}, more than {most_width}",
-            function_place(program.prepare),
-        )
     layouts = [layout.padded(heads) for layout in layouts]
     hidden = max([len(plan.units) for plan in plans] or [1])
     expansion = max(1, math.ceil(hidden / width))
@@ -180,7 +179,7 @@ def _model(
         injection=False,
         bands=layouts[1].bands,
         positions="learned",
-        max_positions=longest,
+        max_positions=traced.operations.longest,
         norm="none",
         activation="relu",
         precision="float64",
@@ -192,9 +191,30 @@ def _model(
         halt=0,
     )
     _fill_ends(weights, config, named)
-    variables = {name: named[f"state {name}"] for name in traced.first} | {OUTPUT: named[OUTPUT]}
+    variables = {name: named[f"state {name}"] for name in traced.names} | {OUTPUT: named[OUTPUT]}
     others = {name: place for name, place in named.items() if place not in variables.values()}
-    return Assembled(config, weights, variables, others, sections[0][0], sections[1][0])
+    return Assembled(config, weights, variables, others, _reach([known for _, known in sections], width))
+
+
+def _check(program: Program, made: Assembled, most_width: int) -> None:
+    """Refuses what is too wide, or too long to be exact."""
+    place, config = function_place(program.prepare), made.config
+    if config.width > most_width:
+        refuse("width", f"{program.name} needs a width of {config.width}, more than {most_width}", place)
+    if made.bits > bounds.MOST_BITS:
+        rows = f"rows of {config.max_positions} tokens need sums of {made.bits:.0f} bits"
+        refuse("row-length", f"{rows}, more than {bounds.MOST_BITS:.0f}: ask for shorter ones", place)
+
+
+def _reach(sections: list[dict[Solid, int]], width: int) -> bounds.Reach:
+    """What the entries of the state can hold at most, over all numbers that ever stand there."""
+    reach = bounds.Reach(np.zeros(width), np.zeros(width, dtype=bool))
+    for known in sections:
+        for solid, place in known.items():
+            span = max(abs(solid.domain.low), abs(solid.domain.high))
+            reach.largest[place] = max(reach.largest[place], span)
+            reach.mean[place] |= isinstance(solid, Brought) and solid.form.mean
+    return reach
 
 
 def _fill_ends(weights: Weights, config: ModelConfig, named: dict[str, int]) -> None:

@@ -13,11 +13,13 @@ from torch import Tensor
 from looped import __version__, checkpoints, serial
 from looped.checkpoints import Metadata, Shapes
 from looped.compiler.assemble import LONGEST, MOST_WIDTH, Assembled, assemble
+from looped.compiler.refusal import refuse
 from looped.errors import InputError
 from looped.model.config import ModelConfig
 from looped.model.loop import LoopedTransformer, Prepared
-from looped.model.weights import Layout
+from looped.model.weights import Layout, check_numbers, check_shapes
 from looped.rasp.program import Program
+from looped.rasp.rules import function_place
 
 KIND = "looped-compiled-1"
 
@@ -28,7 +30,8 @@ class Card:
 
     program: str  # name of the n-RASP-L program
     max_length: int  # positions of the longest row on which it is exact
-    precision: str
+    precision: str  # what it computes in
+    bits: float  # of the 53 of a float64 that its largest sum needs on such a row, as its weights tell
     before: int  # layers that prepare, applied once
     layers: int  # layers of a step, the read-out folded in
     heads: int
@@ -78,7 +81,12 @@ def compile_program(program: Program, longest: int = LONGEST, most_width: int = 
     tensors = {name: torch.full(slot.shape, slot.mean) for name, slot in layout.slots.items()}
     for name, value in made.weights.items():
         tensors[name] = torch.from_numpy(value).float()
-        assert bool((tensors[name].double().numpy() == value).all()), f"{name} does not fit float32"
+        if bool((tensors[name].double().numpy() != value).any()):
+            refuse(
+                "row-length",
+                f"a weight of {name} does not fit a file's float32",
+                function_place(program.prepare),
+            )
     return Compiled(made.config, layout.from_dict(tensors), _card(program, made, tensors))
 
 
@@ -89,6 +97,7 @@ def _card(program: Program, made: Assembled, tensors: dict[str, Tensor]) -> Card
         program.name,
         config.max_positions,
         config.precision,
+        round(made.bits, 1),
         config.before,
         config.layers,
         config.heads,
@@ -104,18 +113,16 @@ def load(path: Path) -> Compiled:
     """A compiled model's file, verified."""
 
     def check(metadata: Metadata, shapes: Shapes) -> None:
-        config = _config_in(metadata)
-        if config.layers + config.before > len(shapes):
-            raise InputError(f"it says it has {config.layers} layers, but holds {len(shapes)} tensors")
-        expected = {name: slot.shape for name, slot in Layout(config).slots.items()}
-        if shapes != expected:
-            odd = sorted(n for n in shapes.keys() | expected.keys() if shapes.get(n) != expected.get(n))
-            raise InputError(f"its weights do not fit its configuration, {odd[0]} first")
+        check_shapes(_config_in(metadata), shapes)
+        _card_in(metadata)
 
-    metadata, tensors = checkpoints.load(path, KIND, check)
+    metadata, tensors = checkpoints.load(path, KIND, check, check_numbers)
     config = _config_in(metadata)
-    card = serial.from_json(Card, serial.parse(metadata.get("card", ""), "its card"), "its card")
-    return Compiled(config, Layout(config).from_dict(tensors), card)
+    return Compiled(config, Layout(config).from_dict(tensors), _card_in(metadata))
+
+
+def _card_in(metadata: Metadata) -> Card:
+    return serial.from_json(Card, serial.parse(metadata.get("card", ""), "its card"), "its card")
 
 
 def _config_in(metadata: Metadata) -> ModelConfig:

@@ -37,10 +37,12 @@ class Traced:
     operations: Operations
     row: Node
     leaves: dict[str, Node]
-    kinds: dict[str, Kind]
     first: dict[str, Node]
     after: tuple[dict[str, Node], ...]
     read_out: Callable[[dict[str, Node]], Node]  # the output of a state
+    names: tuple[
+        str, ...
+    ]  # of the program's own variables; a square may go along with one that holds indices
 
 
 def trace(program: Program, longest: int) -> Traced:
@@ -49,7 +51,7 @@ def trace(program: Program, longest: int) -> Traced:
     domains: Domains | None = None
     for _ in range(MOST_ROUNDS):
         traced = _run(program, steps, longest, domains)
-        grown = {name: _joined(name, traced) for name in traced.leaves}
+        grown = {name: _joined(name, traced) for name in traced.names}
         if grown == domains:
             return traced
         moving = [name for name in grown if domains is None or grown[name] != domains[name]]
@@ -120,21 +122,37 @@ def _run(
         after.append({**leaves, **changed})
 
     def read_out(state: dict[str, Node]) -> Node:
-        symbols = {name: Symbol(graph, node, first[name].kind) for name, node in state.items()}
+        symbols = {name: Symbol(graph, state[name], first[name].kind) for name in first}
         output = call(program.readout, symbols)
         assert isinstance(output, Symbol)
         return output.node
 
-    return Traced(
+    traced = Traced(
         graph,
         operations,
         row.node,
         _nodes(leaves),
-        {name: symbol.kind for name, symbol in first.items()},
         _nodes(first),
         tuple(_nodes(state) for state in after),
         read_out,
+        tuple(first),
     )
+    _add_squares(traced)
+    return traced
+
+
+def _add_squares(traced: Traced) -> None:
+    """Where the square of a state variable is asked for, a variable of its own that goes along with it."""
+    for state in (traced.leaves, *traced.after):
+        traced.read_out(state)  # which may ask too
+    names = {node: name for name, node in traced.leaves.items()}
+    squares, square = traced.operations.squares, traced.operations.square
+    while missing := [leaf for leaf in squares if f"{names[leaf]} squared" not in traced.leaves]:
+        for leaf in missing:
+            name = names[leaf]
+            traced.leaves[f"{name} squared"] = squares[leaf]
+            for state in (traced.first, *traced.after):
+                state[f"{name} squared"] = square(state[name])
 
 
 def _nodes(symbols: Symbols) -> dict[str, Node]:

@@ -61,6 +61,7 @@ class Operations:
         self.graph, self.longest = graph, longest
         self.index = graph.leaf(INDEX, Domain(0, longest - 1))
         self.index_squared = graph.leaf(SQUARE, Domain(0, (longest - 1) ** 2))
+        self.squares: dict[Node, Node] = {}  # of state variables that hold indices, where they are asked for
 
     def table(self) -> dict[Callable[..., Any], Callable[..., Any]]:
         """The language's operations and what stands for each."""
@@ -82,6 +83,10 @@ class Operations:
             return graph.apply([x], np.array(x.domain.values) ** 2)
         if x is self.index:
             return self.index_squared
+        if x.op == "leaf":
+            largest = max(abs(x.domain.low), abs(x.domain.high)) ** 2
+            name = f"{x.data[0]} squared"
+            return self.squares.setdefault(x, graph.leaf(name, Domain(0, largest), invariant=False))
         if x.op == "affine" and len(x.args) == 1:
             (weight,), constant = x.data
             inner = x.args[0]

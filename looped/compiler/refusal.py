@@ -20,6 +20,7 @@ LIMITS: dict[str, str] = {
     "loop-nesting": "a compiled loop has one step; loops may follow each other, not lie in each other",
     "step-count": "the number of steps must be a polynomial of degree 2 in the sizes of the question",
     "kind-varies": "a variable is of one kind (token, boolean or index) before and after every step",
+    "row-length": "every sum must fit the 53 bits of a float64, every weight the 24 of a float32",
     "width": "the state of a compiled model has a largest width",
 }
 
