@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-from looped import figures, figures_ladder
 from looped.commands import note, print_json
 from looped.errors import InputError
 
@@ -37,6 +36,8 @@ class Args:
 
 def run(args: Args) -> int:
     """Reads, draws, writes."""
+    from looped import figures, figures_ladder  # matplotlib takes a second to load
+
     if not args.results:
         raise InputError("looped figure needs a file of results to draw")
     kind = args.kind
