@@ -39,6 +39,7 @@ if sys.platform != "win32":
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 DESK, CANCEL = ".jobs", "cancel"
 TAIL = 1 << 16  # bytes at the end of the metrics that hold the last report
+WRITING_S = 30.0  # longest wait for somebody who writes a job down
 PATIENCE_S = 2.0  # whoever only looks holds a lock for far less
 
 
@@ -101,8 +102,12 @@ def put(root: Path, job: Job) -> None:
     with checkpoints.disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     data = (json.dumps(serial.to_json(job), indent=1) + "\n").encode()
-    if not path.exists() or path.read_bytes() != data:
-        checkpoints.write(path, data)
+    lock = hold(desk(root, "lock"), WRITING_S)  # two drivers may want to write the same job
+    if lock is None:
+        raise InputError(f"somebody has been writing in {path.parent} for {WRITING_S:g} seconds")
+    with lock:
+        if not path.exists() or path.read_bytes() != data:
+            checkpoints.write(path, data)
 
 
 def take(path: Path) -> Job:
@@ -215,7 +220,7 @@ def _tail(path: Path) -> Iterator[dict[str, Any]]:
         return
     for line in lines:
         with contextlib.suppress(ValueError):
-            row = json.loads(line)
+            row = serial.parse(line.decode("utf-8"), str(path))
             if isinstance(row, dict):
                 yield row
 
@@ -257,10 +262,10 @@ def is_cancelled(root: Path) -> bool:
 
 
 # --- locks -------------------------------------------------------------------------------------------------
-def hold(path: Path) -> IO[bytes] | None:
+def hold(path: Path, patience_s: float | None = None) -> IO[bytes] | None:
     """An open lock, let go when it is closed or its process ends; None if somebody else has it."""
     file = open(path, "ab")  # noqa: SIM115
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
     while not _flock(file):
         if time.monotonic() > deadline:
             file.close()

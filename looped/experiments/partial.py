@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from looped import checkpoints
+from looped import checkpoints, serial
 from looped.runs import Trained
 
 Rows = list[dict[str, Any]]
@@ -42,13 +42,15 @@ class Partial:
 
     def _read(self, path: Path) -> None:
         try:
-            data = json.loads(path.read_bytes())
-            if data["weights"] == self._weights and all(
-                isinstance(rows, list) for rows in data["parts"].values()
-            ):
-                self._parts, self.seconds = dict(data["parts"]), float(data["seconds"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError):
+            data = serial.parse(path.read_bytes().decode("utf-8"), str(path))
+        except (ValueError, OSError):
             return  # half a file is no measurement
+        match data:
+            case {"weights": self._weights, "parts": dict(parts), "seconds": float(seconds)} if all(
+                isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+                for rows in parts.values()
+            ):
+                self._parts, self.seconds = parts, seconds
 
 
 def _fingerprint(seeds: Sequence[Trained]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 from dataclasses import replace
@@ -16,6 +17,7 @@ from looped.errors import InputError
 from looped.experiments import board, jobs, results, worker
 from looped.experiments.board import LineBoard, LiveBoard, totals
 from looped.experiments.jobs import Job, Status
+from looped.experiments.plan import Plan
 from looped.training.trainer import Cadence, train
 
 
@@ -96,6 +98,22 @@ def test_a_job_somebody_has_is_left_alone(small, root: Path, monkeypatch: pytest
         assert lock is not None
         assert work(root, job) == worker.HELD
     assert not (root / job.name).exists()
+
+
+def test_many_may_write_the_same_job_down(small, root: Path) -> None:
+    wanted = [small(), small(plans=(Plan((3,)),))]
+
+    def write(job: Job) -> None:
+        for _ in range(40):
+            jobs.put(root, job)
+
+    writers = [multiprocessing.get_context("fork").Process(target=write, args=(job,)) for job in wanted]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert jobs.all_in(root)[0] in wanted
 
 
 @pytest.mark.parametrize("why", ["cancelled", "orphaned", "asked while measuring"])

@@ -25,6 +25,7 @@ from looped.experiments.plan import Plan
 from looped.training.trainer import train
 
 KILLS = int(os.environ.get("LOOPED_KILLS", "10"))  # of the chaos test
+SEED = int(os.environ.get("LOOPED_SEED", "5"))
 TASKS = ("copy", "parity", "binary_sum", "unique_set")
 
 
@@ -211,7 +212,7 @@ def test_two_drivers_at_once_share_the_work(small, engine, tmp_path: Path) -> No
 
 def test_chaos(small, engine, tmp_path: Path) -> None:
     """Random kills of workers and of the driver: afterwards all is as if nothing had happened."""
-    root, dice = tmp_path / "runs", random.Random(5)
+    root, dice = tmp_path / "runs", random.Random(SEED)
     batch = [small(task, "steps=200", save_seconds=0.05) for task in TASKS]
     fork = multiprocessing.get_context("fork")
 
