@@ -14,6 +14,7 @@ rule by which the model stops itself, and twice: on uniform inputs, and with the
 
     reach.py       L99 and L999 from measured rows
     rung.py        one length and one input family of one model: rows, drift, overrun
+    tally.py       the problems of a rung, a handful at a time: a long one can be left off and gone on with
     watch.py       several stopping rules over one pass through the loop
     contenders.py  whose ladder it is: run folders and seed files into models of all their seeds
     record.py      the file: measured once, kept, never measured again

@@ -2,7 +2,7 @@
 
 Shorter lengths come first, and of each length the uniform inputs. Where no seed has `floor` of the uniform answers
 right under any rule, the ladder ends: longer lengths are not measured. A family that falls below it is left out from
-there on. Neither can change L99, which was lost before.
+there on. Neither can change L99, which was lost before. A rung may be left off between two handfuls of problems.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.measure import ORACLE, Subject, check
 from looped.tasks.families import UNIFORM
+
+KEEP_EVERY = 30.0  # seconds between two writings of what a rung has come to
 
 
 @dataclass(frozen=True)
@@ -112,11 +114,11 @@ def climb(
         for family in families:
             if given_up & {family, UNIFORM}:
                 continue
-            seconds = None
-            if not _is_there(contender, length, family, settings, record):
-                if enough():
-                    return False
-                seconds = _measure(contender, length, family, settings, record)
+            begun = time.monotonic()
+            there = _is_there(contender, length, family, settings, record)
+            if not there and (enough() or not _measure(contender, length, family, settings, record, enough)):
+                return False
+            seconds = None if there else time.monotonic() - begun
             rows = record.found(key, length, family, stops)
             on_rung(Done(key, length, family, rows, seconds))
             if max(row["accuracy"] for row in rows) < settings.floor:
@@ -128,19 +130,62 @@ def climb(
 def _is_there(contender: Contender, length: int, family: str, settings: Settings, record: Record) -> bool:
     stops = stops_of(contender.subject, settings)
     rows = record.holds(contender.key, length, family, stops, settings.samples)
-    if family != UNIFORM or not contender.subject.method.adaptive or not settings.step_samples:
+    if not _wants_steps(contender, family, settings):
         return rows
     return rows and record.holds_steps(contender.key, length, settings.step_samples)
 
 
-def _measure(contender: Contender, length: int, family: str, settings: Settings, record: Record) -> float:
-    """One rung into the record; the seconds it took."""
-    start = time.monotonic()
-    subject, seed = contender.subject, settings.seed
-    stops = stops_of(subject, settings)
-    rows = measure_rung(subject, length, family, settings.samples, seed=seed, stops=stops)
-    steps = measure_steps(subject, length, settings.step_samples, seed=seed) if family == UNIFORM else []
-    seconds = time.monotonic() - start
-    facts = provenance.facts(subject.weights.embed.device)
-    record.put(contender.key, [row.as_dict() for row in rows], steps, seconds=seconds, facts=facts)
-    return seconds
+def _wants_steps(contender: Contender, family: str, settings: Settings) -> bool:
+    return family == UNIFORM and contender.subject.method.adaptive and settings.step_samples > 0
+
+
+def _measure(
+    contender: Contender,
+    length: int,
+    family: str,
+    settings: Settings,
+    record: Record,
+    enough: Callable[[], bool],
+) -> bool:
+    """What is missing of one rung into the record; False if it had to be left off."""
+    subject, key, seed = contender.subject, contender.key, settings.seed
+    stops, samples = stops_of(subject, settings), settings.samples
+    facts = dict(provenance.facts(subject.weights.embed.device))
+    if not record.holds(key, length, family, stops, samples):
+        mark = _Bookmark(record, [key, length, family, samples, *stops], enough)
+        rows = measure_rung(
+            subject, length, family, samples, seed=seed, stops=stops, state=mark.state, pause=mark.pause
+        )
+        if rows is None:
+            return False
+        record.put(key, [row.as_dict() for row in rows], seconds=mark.seconds, facts=facts)
+    samples = settings.step_samples
+    if _wants_steps(contender, family, settings) and not record.holds_steps(key, length, samples):
+        mark = _Bookmark(record, [key, length, "steps", samples], enough)
+        steps = measure_steps(subject, length, samples, seed=seed, state=mark.state, pause=mark.pause)
+        if steps is None:
+            return False
+        record.put(key, steps=steps, seconds=mark.seconds, facts=facts)
+    return True
+
+
+class _Bookmark:
+    """Where a rung was left off, the time spent on it so far, and when to write down what it has come to."""
+
+    def __init__(self, record: Record, rung: Sequence[object], enough: Callable[[], bool]) -> None:
+        self.state, self._before = record.left(rung)
+        self._record, self._rung, self._enough = record, rung, enough
+        self._begun = self._written = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Spent on the rung, over all its beginnings."""
+        return self._before + time.monotonic() - self._begun
+
+    def pause(self, state: Json) -> bool:
+        """Whether to leave off; the state is kept then, and every now and then."""
+        stop = self._enough()
+        if stop or time.monotonic() - self._written > KEEP_EVERY:
+            self._record.leave(self._rung, state, self.seconds)
+            self._written = time.monotonic()
+        return stop

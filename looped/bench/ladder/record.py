@@ -4,10 +4,12 @@
      "definition": "L99 is …",
      "ladder": [{"run": "copy-long@1f0c9a3e", "task": "copy", "reach": [{"stop": "oracle", "L99": 500, …}, …]}, …],
      "rows": [{"task": "copy", …, "length": 20, "stop": "oracle", "accuracy": 1.0, …, "run": "copy-long@1f0c9a3e"}, …],
-     "steps": [{"run": …, "seed": 0, "length": 20, "overrun": {"+1": 1.0, …}, "drift": {…}}, …]}
+     "steps": [{"run": …, "seed": 0, "length": 20, "overrun": {"+1": 1.0, …}, "drift": {…}}, …],
+     "unfinished": {"rung": [what was left off], "state": {what it had come to}} or null}
 
 `rows` are result rows as everywhere, with the run they belong to; `ladder` is worked out from them each time the file
-is written. It is written whole after every rung: whoever is killed loses the rung he was on.
+is written. It is written whole after every rung, and on long rungs every now and then: whoever is killed loses a
+moment's work.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ STEPS = {
     "overrun": dict,
     "drift": dict,
 }
+LEFT = {"rung": list, "state": dict, "seconds": float}
 MEASURED = {"devices": "device", "measured_by": "commit"}  # of all the rungs of a run, each once
 RUN = {
     "key": str, "run": str, "task": str, "trained": int, "paper": int, "seeds": list, "lengths": list,
@@ -58,6 +61,7 @@ class Record:
         self.runs: dict[str, Json] = {}
         self.rows: list[Json] = []
         self.steps: list[Json] = []
+        self.unfinished: Json | None = None
         if path is not None and path.is_dir():
             raise InputError(f"a ladder is kept in a file, and {path} is a folder")
         if path is not None and path.exists():
@@ -65,6 +69,7 @@ class Record:
             self.facts = {key: value for key, value in data["provenance"].items() if key != "runs"}
             self.runs = {run["key"]: run for run in data["provenance"]["runs"]}
             self.rows, self.steps = data["rows"], data["steps"]
+            self.unfinished = data.get("unfinished")
 
     def enter(self, key: str, about: Mapping[str, object]) -> None:
         """Makes a run known, or widens what is planned for it."""
@@ -96,25 +101,38 @@ class Record:
     def put(
         self,
         key: str,
-        rows: Sequence[Json],
-        steps: Sequence[Json],
+        rows: Sequence[Json] = (),
+        steps: Sequence[Json] = (),
         *,
         seconds: float,
         facts: Mapping[str, Any],
     ) -> None:
-        """Adds a measured rung in the place of an older one, and writes the file."""
-        rung, stops = _rung({**rows[0], "run": key}), {row["stop"] for row in rows}
-        self.rows = [row for row in self.rows if _rung(row) != rung or row["stop"] not in stops]
-        self.rows += [{**row, "run": key} for row in rows]
+        """Adds the rows of a rung, or what its steps show, in the place of older ones, and writes the file."""
+        if rows:
+            rung, stops = _rung({**rows[0], "run": key}), {row["stop"] for row in rows}
+            self.rows = [row for row in self.rows if _rung(row) != rung or row["stop"] not in stops]
+            self.rows += [{**row, "run": key} for row in rows]
         if steps:
-            self.steps = [each for each in self.steps if (each["run"], each["length"]) != rung[:2]]
+            place = key, steps[0]["length"]
+            self.steps = [each for each in self.steps if (each["run"], each["length"]) != place]
             self.steps += [{"run": key, **each} for each in steps]
         run = self.runs[key]
         run["wall_seconds"] = round(run["wall_seconds"] + seconds, 3)
         for name, fact in MEASURED.items():
             run[name] = _joined(run[name], [facts[fact]])
-        self.facts = dict(facts)
+        self.facts, self.unfinished = dict(facts), None
         self.write()
+
+    def leave(self, rung: Sequence[object], state: Json, seconds: float) -> None:
+        """Keeps what a rung has come to so far, and writes the file."""
+        self.unfinished = {"rung": [*rung], "state": state, "seconds": round(seconds, 3)}
+        self.write()
+
+    def left(self, rung: Sequence[object]) -> tuple[Json | None, float]:
+        """What this very rung had come to when it was left off, and the seconds it took; None if it was not."""
+        if self.unfinished is None or self.unfinished["rung"] != [*rung]:
+            return None, 0.0
+        return self.unfinished["state"], self.unfinished["seconds"]
 
     def finish(self, key: str, **climbed: Sequence[object]) -> None:
         """Notes that a ladder has been climbed as far as it goes, if that was all that is planned for the run."""
@@ -147,6 +165,7 @@ class Record:
             "definition": DEFINITION,
             "ladder": [self._ladder(key) for key in self.runs],
             "rows": sorted(self.rows, key=place),
+            "unfinished": self.unfinished,
             "steps": sorted(self.steps, key=lambda each: (order[each["run"]], each["length"])),
         }
 
@@ -190,8 +209,10 @@ def read(path: Path) -> Json:
     except UnicodeDecodeError:
         raise InputError(f"{path} is not a text") from None
     match data:
-        case {"provenance": {"runs": list(runs)}, "rows": list(rows), "steps": list(steps)}:
+        case {"provenance": {"runs": list(runs)}, "rows": list(rows), "steps": list(steps), **others}:
             whole = _all(runs, RUN) and _all(rows, ROW) and _all(steps, STEPS)
+            left = others.get("unfinished")
+            whole = whole and (left is None or _all([left], LEFT))
             keys = {run["key"] for run in runs} if whole else set()
             if whole and all(row["run"] in keys for row in [*rows, *steps]):
                 return data  # type: ignore[return-value]

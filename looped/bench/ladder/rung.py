@@ -7,38 +7,27 @@ inputs, some problems also run on to 3·T(n), which shows what becomes of the an
     drift     the first step at which an example's answer is right, less T: mean, 5 % and 95 % quantile;
               the step of the best accuracy, less T; and from where to where around it at least 99 % are right
 
-An answer of one bit is right by chance half of the time, so for parity only the last two say something. Some families
-have few different inputs (all zeros: one), so each is computed once and counted as often as it was drawn.
+An answer of one bit is right by chance half of the time, so for parity only the last two say something. How the
+problems of a long rung are worked through, and gone on with after an interruption, is in `tally.py`.
 
-Shapes: S seeds, T loop steps, N examples, K different examples.
+Shapes: S seeds, T loop steps, N examples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from looped.batches import Batch
 from looped.bench.ladder import LEVELS
-from looped.bench.ladder.watch import Stopped, watch
-from looped.evaluation import grid
-from looped.evaluation.grid import StepGrid
-from looped.evaluation.measure import (
-    Row,
-    Subject,
-    check,
-    draw_batches,
-    length_grid,
-    measure,
-    oracle_steps,
-)
-from looped.evaluation.stopping import OnlineRule, Rule
+from looped.bench.ladder.tally import Json, tally_rows, tally_steps
+from looped.evaluation.measure import Row, Subject, check, measure, oracle_steps
+from looped.evaluation.stopping import OnlineRule
 
-Json = dict[str, Any]
+Pause = Callable[[Json], bool]
 
 # name → extra steps past T: whole steps, and shares of T
 EXTRA_STEPS = {"+0": 0, "+1": 1, "+5": 5}
@@ -47,91 +36,79 @@ QUANTILES = {"low": 0.05, "high": 0.95}
 
 
 def measure_rung(
-    subject: Subject, length: int, family: str, samples: int, *, seed: int, stops: Sequence[str]
-) -> list[Row]:
-    """Rows for every rule and seed."""
+    subject: Subject,
+    length: int,
+    family: str,
+    samples: int,
+    *,
+    seed: int,
+    stops: Sequence[str],
+    state: Json | None = None,
+    pause: Pause = lambda state: False,
+) -> list[Row] | None:
+    """Rows for every rule and seed; None if `pause` said to leave off, at a state to go on from.
+
+    A rule that has to see every step of every problem first cannot be left off.
+    """
     rules = check(subject, [length], samples, stops=stops, family=family)
-    if not subject.method.adaptive:
-        return measure(subject, [length], samples, seed=seed, stops=stops, family=family)
-    last = 2 * oracle_steps(subject, length)
-    parts = [
-        _stopped(subject, batch, rules, last)
-        for batch in draw_batches(subject, length, samples, seed=seed, family=family)
-    ]
-    correct, steps = (
-        torch.cat([part.correct for part in parts], -1),
-        torch.cat([part.steps for part in parts], -1),
-    )
+    online = [rule for rule in rules if isinstance(rule, OnlineRule)]
+    if not subject.method.adaptive or len(online) < len(rules):
+        last = 2 * oracle_steps(subject, length) if subject.method.adaptive else None
+        return measure(subject, [length], samples, seed=seed, stops=stops, family=family, max_steps=last)
+    found = tally_rows(subject, length, family, samples, seed=seed, rules=online, state=state, pause=pause)
+    if found is None:
+        return None
     return [
         Row(
             subject.task.name, subject.method.name, subject.recipe, name, length, rule.name,
-            float(correct[r, s].double().mean()), samples, float(steps[r, s].double().mean()), family,
+            found["right"][r][s] / samples, samples, found["steps"][r][s] / samples, family,
         )
         for r, rule in enumerate(rules)
         for s, name in enumerate(subject.seeds)
     ]  # fmt: skip
 
 
-def _stopped(subject: Subject, batch: Batch, rules: Sequence[Rule], last: int) -> Stopped:
-    """Where every rule stops every example of a batch; equal inputs are computed once."""
-    few, kind = distinct(batch)
-    online = [rule for rule in rules if isinstance(rule, OnlineRule)]
-    if len(online) == len(rules):
-        found = watch(subject.model, subject.weights, few, online, last)
-        return Stopped(found.correct[..., kind], found.steps[..., kind])
-    unrolled = spread(grid.unroll_grid(subject.model, subject.weights, few, last), kind, batch.steps)
-    steps = torch.stack([rule.steps(unrolled) for rule in rules])
-    return Stopped(torch.stack([grid.correct_at(unrolled, chosen) for chosen in steps]), steps)
-
-
-# --- equal inputs ------------------------------------------------------------------------------------------
-
-
-def distinct(batch: Batch) -> tuple[Batch, Int[Tensor, "N"]]:
-    """The different rows of a batch, and for each of its rows which of them it is."""
-    kinds, kind = torch.unique(batch.tokens, dim=0, return_inverse=True)
-    at = torch.arange(kind.shape[0], device=kind.device)
-    first = torch.full_like(at[: kinds.shape[0]], kind.shape[0]).scatter_reduce(0, kind, at, "amin")
-    return batch.rows(first), kind
-
-
-def spread(few: StepGrid, kind: Int[Tensor, "N"], needed: Int[Tensor, "N"]) -> StepGrid:
-    """A grid of different rows as the grid of all rows."""
-    done = None if few.done is None else few.done[:, :, kind]
-    return StepGrid(few.correct[:, :, kind], few.surprise[:, :, kind], few.changed[:, :, kind], needed, done)
-
-
 # --- what the steps show -----------------------------------------------------------------------------------
 
 
-def measure_steps(subject: Subject, length: int, samples: int, *, seed: int) -> list[Json]:
-    """Overrun and drift of every seed on uniform inputs; nothing for a method of fixed depth."""
-    if not subject.method.adaptive or not samples:
-        return []
+def measure_steps(
+    subject: Subject,
+    length: int,
+    samples: int,
+    *,
+    seed: int,
+    state: Json | None = None,
+    pause: Pause = lambda state: False,
+) -> list[Json] | None:
+    """Overrun and drift of every seed on uniform inputs; None if `pause` said to leave off."""
+    assert subject.method.adaptive, "a method of fixed depth has no steps"
     needed = oracle_steps(subject, length)
     last = needed + max(extras(needed).values())
-    unrolled = length_grid(subject, length, samples, seed=seed, max_steps=last)
-    return step_records(subject, length, unrolled)
-
-
-def step_records(subject: Subject, length: int, unrolled: StepGrid) -> list[Json]:
-    """Overrun and drift of every seed, from a grid of one length."""
-    needed = int(unrolled.needed.max())
-    overrun = {name: grid.overrun(unrolled, extra).tolist() for name, extra in extras(needed).items()}
-    first = grid.first_correct(unrolled)
-    curve = unrolled.correct.double().mean(2)
+    found = tally_steps(subject, length, samples, seed=seed, last=last, state=state, pause=pause)
+    if found is None:
+        return None
     return [
         {
             "task": subject.task.name,
             "seed": name,
             "length": length,
             "needed": needed,
-            "samples": unrolled.needed.shape[0],
-            "overrun": {extra: values[s] for extra, values in overrun.items()},
-            "drift": {**drift(first[s], unrolled.needed), **window(curve[s], needed)},
+            "samples": samples,
+            **step_record([right / samples for right in found["right"][s]], found["first"][s], needed),
         }
         for s, name in enumerate(subject.seeds)
     ]
+
+
+def step_record(curve: Sequence[float], first: Sequence[int], needed: int) -> Json:
+    """Overrun and drift of one seed: accuracy after every step, and each example's first right step (0: never)."""
+    return {
+        "overrun": {name: curve[needed + extra - 1] for name, extra in extras(needed).items()},
+        "drift": {
+            **drift(torch.tensor(first), needed),
+            **window(torch.tensor(curve, dtype=torch.double), needed),
+        },
+    }
 
 
 def extras(needed: int) -> dict[str, int]:
@@ -140,11 +117,15 @@ def extras(needed: int) -> dict[str, int]:
     return EXTRA_STEPS | shares
 
 
-def drift(first: Int[Tensor, "N"], needed: Int[Tensor, "N"]) -> Json:
+def drift(first: Int[Tensor, "N"], needed: int) -> Json:
     """The first right step less T over the examples that are ever right, and the share of those that never are."""
     ever = first > 0
     late = (first - needed)[ever].double()
-    found: Json = {"never": float((~ever).double().mean()), "mean": None, **dict.fromkeys(QUANTILES)}
+    found: dict[str, Any] = {
+        "never": float((~ever).double().mean()),
+        "mean": None,
+        **dict.fromkeys(QUANTILES),
+    }
     if late.numel():
         found["mean"] = float(late.mean())
         for name, q in QUANTILES.items():
@@ -154,7 +135,7 @@ def drift(first: Int[Tensor, "N"], needed: Int[Tensor, "N"]) -> Json:
 
 def window(curve: Float[Tensor, "T"], needed: int) -> Json:
     """The best step less T (of equals, the nearest to T), and the ends of the stretch around it that holds 99 %."""
-    at = torch.arange(1, len(curve) + 1, device=curve.device) - needed
+    at = torch.arange(1, len(curve) + 1) - needed
     equals = at[curve == curve.max()]
     best = int(equals[equals.abs().argmin()])
     good = (curve >= LEVELS["L99"] / 1000).tolist()

@@ -52,7 +52,7 @@ class Request:
     floor: float = FLOOR
     """Where no seed has this share right, longer lengths are not measured."""
     limit: float = float("inf")
-    """Start no rung after this many seconds; the same command again goes on."""
+    """Leave off after about this many seconds; the same command again goes on."""
     out: Path = OUT
     """Where everything is kept; what is in it already for the same weights is not measured again."""
     table: tuple[Path, ...] = ()
@@ -161,7 +161,9 @@ def _arguments(words: Sequence[str] | None) -> dict[str, Any]:
     parser.add_argument(
         "--floor", type=float, default=FLOOR, help="give up where no seed has this share right"
     )
-    parser.add_argument("--limit", type=float, default=float("inf"), help="start no rung after these seconds")
+    parser.add_argument(
+        "--limit", type=float, default=float("inf"), help="leave off after about these seconds"
+    )
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument(
         "--table", nargs="+", type=Path, default=[], help="print the README's table from files"

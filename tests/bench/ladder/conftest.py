@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from looped import methods, tasks
 from looped.compiler.compiled import compile_program
@@ -31,6 +32,18 @@ def exact() -> Callable[[str], Subject]:
         return Subject(tasks.get(task), method, compiled.model, compiled.prepare(), (0,), 4, "compiled")
 
     return subject
+
+
+@pytest.fixture(scope="session")
+def shaky() -> Subject:
+    """Compiled parity, and beside it a second seed whose weights are a little off: it is right now and then."""
+    compiled = compile_program(programs.get("parity"), longest=64)
+    noise = torch.randn(
+        compiled.row.shape, generator=torch.Generator().manual_seed(0), dtype=compiled.row.dtype
+    )
+    weights = compiled.model.prepare(torch.stack([compiled.row, compiled.row + 3e-5 * noise]))
+    method = methods.get("fop-loop-adaptive")
+    return Subject(tasks.get("parity"), method, compiled.model, weights, (0, 1), 4, "compiled")
 
 
 @pytest.fixture(scope="session")

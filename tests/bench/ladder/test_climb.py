@@ -37,19 +37,17 @@ class Stage:
         self.measured: list[tuple[int, str]] = []
         self.heard: list[Done] = []
 
-        def rung(
-            subject: Subject, length: int, family: str, samples: int, seed: int, stops: Any
-        ) -> list[Row]:
+        def rung(subject: Subject, length: int, family: str, samples: int, **how: Any) -> list[Row]:
             self.measured.append((length, family))
             return [
                 Row(
                     "copy", "m", "r", s, length, stop, accuracy(length, family, stop, s), samples, 1.0, family
                 )
-                for stop in stops
+                for stop in how["stops"]
                 for s in subject.seeds
             ]
 
-        def steps(subject: Subject, length: int, samples: int, seed: int) -> list[dict[str, object]]:
+        def steps(subject: Subject, length: int, samples: int, **how: Any) -> list[dict[str, object]]:
             about = {"length": length, "needed": length, "samples": samples, "overrun": {"+1": 1.0}}
             drift = {"never": 0.0, "mean": 0.0, "low": 0, "high": 0, "best": 0, "from": 0, "to": 1}
             return [{"seed": s, **about, "drift": drift} for s in subject.seeds]
@@ -180,7 +178,7 @@ def test_what_is_measured_again_and_what_is_not(stage: Callable[[Accuracy], Stag
         ({"lengths": (4, 16)}, every((16,))),
         ({"lengths": (8,), "samples": 1001}, every((8,))),
         ({"lengths": (8,), "stops": ("oracle", "threshold")}, every((8,))),
-        ({"lengths": (8,), "step_samples": 501}, [(8, "uniform")]),
+        ({"lengths": (8,), "step_samples": 501}, []),  # only the steps are
     ):  # fmt: skip
         assert made.climb(replace(FEW, **change), Record(path))  # type: ignore[arg-type]
         assert made.measured == measured, change
@@ -190,6 +188,37 @@ def test_what_is_measured_again_and_what_is_not(stage: Callable[[Accuracy], Stag
     assert data["ladder"][0]["lengths"] == [4, 8, 16]
     assert not data["ladder"][0]["complete"], "the last climb was to 8 only"
     assert [each["samples"] for each in data["steps"]] == [500, 500, 501, 501, 500, 500]
+
+
+def test_a_rung_left_off_in_the_middle(
+    shaky: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real counting, two problems at a time, enough after every second question whether it is."""
+    monkeypatch.setattr("looped.bench.ladder.tally.rows_at_once", lambda *args: 2)
+    settings = Settings(
+        lengths=(3, 6), samples=8, families=("zeros",), stops=("oracle",), step_samples=5, floor=0
+    )
+    contender, path = (
+        Contender("made@0", shaky, {"key": "made@0", "run": "made", "seeds": [0, 1]}),
+        tmp_path / "l.json",
+    )
+    unbroken = Record()
+    enter([contender], settings, unbroken)
+    assert climb(contender, settings, unbroken)
+    kept = []
+    for _ in range(100):
+        record, asked = Record(path), iter([False, False, True])
+        enter([contender], settings, record)
+        ended = climb(contender, settings, record, enough=lambda asked=asked: next(asked))  # type: ignore[misc]
+        kept.append(Record(path).unfinished)
+        if ended:
+            break
+    assert len(kept) > 5
+    assert {left["rung"][2] for left in kept if left is not None} >= {"uniform", "steps"}
+    assert kept[-1] is None
+    whole = Record(path).as_dict()
+    for part in ("ladder", "rows", "steps"):
+        assert whole[part] == unbroken.as_dict()[part]
 
 
 def test_runs_do_not_mix(stage: Callable[[Accuracy], Stage], tmp_path: Path) -> None:

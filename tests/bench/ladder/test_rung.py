@@ -8,20 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from looped.bench.ladder import rung
-from looped.bench.ladder.rung import (
-    distinct,
-    drift,
-    extras,
-    measure_rung,
-    measure_steps,
-    step_records,
-    window,
-)
+from looped.bench.ladder.rung import drift, extras, measure_rung, measure_steps, step_record, window
 from looped.bench.ladder.watch import watch
-from looped.evaluation import stopping
-from looped.evaluation.grid import StepGrid, correct_at, unroll_grid
-from looped.evaluation.measure import Subject, draw_batches, measure
+from looped.evaluation import grid, stopping
+from looped.evaluation.grid import correct_at, unroll_grid
+from looped.evaluation.measure import Subject, draw_batches, length_grid, measure
 from looped.evaluation.stopping import OnlineRule
 
 Make = Callable[..., Subject]
@@ -36,11 +27,11 @@ def test_one_pass_stops_where_the_grid_does(moving: Make, task: str) -> None:
     online = [rule for rule in rules if isinstance(rule, OnlineRule)]
     last = 2 * int(batch.steps.max())
     found = watch(subject.model, subject.weights, batch, online, last, chunk=7)
-    grid = unroll_grid(subject.model, subject.weights, batch, last)
-    chosen = [rule.steps(grid) for rule in rules]
+    whole = unroll_grid(subject.model, subject.weights, batch, last)
+    chosen = [rule.steps(whole) for rule in rules]
     assert len({tuple(steps.flatten().tolist()) for steps in chosen}) > 2, "the rules differ here"
     assert torch.equal(found.steps, torch.stack(chosen))
-    assert torch.equal(found.correct, torch.stack([correct_at(grid, steps) for steps in chosen]))
+    assert torch.equal(found.correct, torch.stack([correct_at(whole, steps) for steps in chosen]))
 
 
 def test_one_pass_ends_when_nobody_waits(exact: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,30 +61,20 @@ def test_rows_are_those_of_evaluate(moving: Make, family: str, stops: tuple[str,
     assert found == plain
 
 
-def test_a_next_token_method_has_rows_and_no_steps(moving: Make) -> None:
+def test_a_next_token_method(moving: Make) -> None:
     subject = moving("copy", "ntp-loop")
     assert measure_rung(subject, 2, "ones", 6, seed=0, stops=("oracle",)) == measure(
         subject, [2], 6, seed=0, stops=("oracle",), family="ones"
     )
-    assert measure_steps(subject, 2, 6, seed=0) == []
 
 
-def test_equal_inputs_are_computed_once(moving: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    subject = moving("addition")
-    for family, most in (("zeros", 1), ("repeated", 4), ("uniform", 60)):
-        (batch,) = draw_batches(subject, 5, 60, seed=0, family=family)
-        few, kind = distinct(batch)
-        assert len(few.tokens) <= most
-        assert torch.equal(few.tokens[kind], batch.tokens)
-        assert torch.equal(few.targets[kind], batch.targets)
-    seen = []
-    monkeypatch.setattr(
-        rung,
-        "watch",
-        lambda model, weights, few, *rest: seen.append(few) or watch(model, weights, few, *rest),
-    )
-    assert {row.samples for row in measure_rung(subject, 5, "zeros", 60, seed=0, stops=("oracle",))} == {60}
-    assert [len(few.tokens) for few in seen] == [1]
+def test_all_batches_of_a_rung_count(shaky: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("looped.evaluation.measure.DRAWN_AT_ONCE", 16)
+    for stops in (("oracle", "converged"), ("oracle", "confidence-batch")):
+        for family in ("uniform", "p=0.2"):
+            found = measure_rung(shaky, 6, family, 40, seed=2, stops=stops)
+            assert found == measure(shaky, [6], 40, seed=2, stops=stops, family=family, max_steps=12)
+            assert {row.accuracy for row in found} - {0, 1}, "some right, some wrong"
 
 
 # --- drift and overrun -------------------------------------------------------------------------------------
@@ -101,31 +82,46 @@ def test_equal_inputs_are_computed_once(moving: Make, monkeypatch: pytest.Monkey
 
 def test_a_model_that_is_late_by_one_and_then_holds(exact: Make) -> None:
     """Compiled addition answers at T + 1; at T it is never right."""
-    (found,) = measure_steps(exact("addition"), 5, 12, seed=0)
+    (found,) = measure_steps(exact("addition"), 5, 12, seed=0) or []
     assert found["needed"] == 5
     assert found["overrun"] == {"+0": 0, "+1": 1, "+5": 1, "+50%": 1, "+100%": 1, "+200%": 1}
     assert found["drift"] == {"never": 0, "mean": 1, "low": 1, "high": 1, "best": 1, "from": 1, "to": 10}
-    oracle, own = measure_rung(exact("addition"), 5, "uniform", 12, seed=0, stops=("oracle", "halt"))
+    oracle, own = measure_rung(exact("addition"), 5, "uniform", 12, seed=0, stops=("oracle", "halt")) or []
     assert (oracle.accuracy, own.accuracy, own.mean_steps) == (0, 1, 6)
 
 
 def test_an_answer_that_stands_too_early_fools_the_rule_that_waits_for_it(exact: Make) -> None:
-    rows = measure_rung(exact("parity"), 8, "p=0.2", 50, seed=0, stops=("oracle", "converged", "halt"))
+    rows = measure_rung(exact("parity"), 8, "p=0.2", 50, seed=0, stops=("oracle", "converged", "halt")) or []
     assert [row.accuracy == 1 for row in rows] == [True, False, True]
 
 
-def test_by_hand(exact: Make) -> None:
-    """Four examples, T = 2, eight steps: right at 2–3, at 2–8, from 4 on, never."""
-    right = ["01100000", "01111111", "00011111", "00000000"]
-    correct = torch.tensor([[[sign == "1" for sign in row] for row in zip(*right, strict=True)]])
-    nothing = torch.zeros(correct.shape)
-    grid = StepGrid(correct, nothing, nothing.bool(), torch.full((4,), 2))
-    (found,) = step_records(exact("copy"), 2, grid)
+def test_by_hand() -> None:
+    """Four examples, T = 2, seven steps: right at 2–3, at 2–7, from 4 on, never."""
+    right = ["0110000", "0111111", "0001111", "0000000"]
+    curve = [sum(row[t] == "1" for row in right) / 4 for t in range(7)]
+    found = step_record(curve, [2, 2, 4, 0], 2)
     assert found["overrun"] == {"+0": 0.5, "+1": 0.5, "+5": 0.5, "+50%": 0.5, "+100%": 0.5, "+200%": 0.5}
     assert found["drift"] == {
         "never": 0.25, "mean": pytest.approx(2 / 3), "low": 0, "high": 2, "best": 0, "from": None, "to": None,
     }  # fmt: skip
-    assert (found["samples"], found["length"], found["needed"]) == (4, 2, 2)
+    assert step_record([0.1 * t for t in range(1, 10)], [9], 3)["overrun"] == pytest.approx(
+        {"+0": 0.3, "+1": 0.4, "+5": 0.8, "+50%": 0.5, "+100%": 0.6, "+200%": 0.9}
+    )
+
+
+def test_steps_are_those_of_a_grid(shaky: Subject) -> None:
+    """On a seed that is right now and then, so that every number has something to say."""
+    found = measure_steps(shaky, 6, 40, seed=0)
+    assert found is not None
+    unrolled = length_grid(shaky, 6, 40, seed=0, max_steps=18)
+    for s, each in enumerate(found):
+        assert each["overrun"]["+0"] == grid.overrun(unrolled, 0)[s]
+        assert each["overrun"]["+50%"] == grid.overrun(unrolled, 3)[s]
+        assert each["overrun"]["+200%"] == grid.overrun(unrolled, 12)[s]
+        first = grid.first_correct(unrolled)[s]
+        assert each["drift"]["never"] == pytest.approx(float((first == 0).double().mean()))
+        assert each["drift"]["mean"] == pytest.approx(float((first[first > 0] - 6).double().mean()))
+    assert any(0 < value < 1 for each in found for value in each["overrun"].values())
 
 
 @pytest.mark.parametrize(
@@ -144,9 +140,9 @@ def test_the_window(curve: list[float], needed: int, expected: dict[str, int | N
 
 def test_quantiles() -> None:
     first = torch.arange(100) + 1
-    found = drift(first, torch.full((100,), 50))
+    found = drift(first, 50)
     assert found == {"never": 0, "mean": 0.5, "low": -44, "high": 45}
-    never = drift(torch.zeros(3, dtype=torch.long), torch.full((3,), 5))
+    never = drift(torch.zeros(3, dtype=torch.long), 5)
     assert never == {"never": 1, "mean": None, "low": None, "high": None}
 
 
