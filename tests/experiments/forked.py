@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import subprocess
@@ -20,6 +21,29 @@ SMALL = (
 FEW = Plan(lengths=(2, 4), samples=20, stops=("oracle", "confidence"))
 
 
+def _born(pid: int) -> str:
+    """When a process was started, in the system's ticks; tells it from a later one with the same number."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+
+
+def victim(root: Path, name: str) -> int | None:
+    """The process number of the last worker on a job, if it is still that worker's."""
+    try:
+        pid, born = (root / ".jobs" / f"{name}.pid").read_text().split()
+        return int(pid) if _born(int(pid)) == born else None
+    except OSError:
+        return None
+
+
+def strike(root: Path, name: str, number: int) -> int | None:
+    """Sends a signal to the last worker on a job; its process number, or None if there is none any more."""
+    pid = victim(root, name)
+    if pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+    return pid
+
+
 class Fork:
     """A worker in a fork of this process, with what the engine uses of `Popen`."""
 
@@ -28,7 +52,10 @@ class Fork:
         self._process = context.Process(target=self._work, args=(words, log))
         self._process.start()
         self.pid = self._process.pid
-        Path(words[0]).with_suffix(".pid").write_text(str(self.pid))
+        note = Path(words[0]).with_suffix(".pid")
+        spare = note.with_suffix(f".pid-{self.pid}")
+        spare.write_text(f"{self.pid} {_born(self.pid)}")
+        spare.replace(note)
 
     @staticmethod
     def _work(words: list[str], log: IO[bytes]) -> None:

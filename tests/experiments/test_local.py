@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from forked import FEW
+from forked import FEW, strike, victim
 
 from looped import runs
 from looped.errors import InputError
@@ -83,14 +83,11 @@ class Killer(Watcher):
 
     def show(self, batch, statuses) -> None:
         for job, status in zip(batch, statuses, strict=True):
-            file = jobs.desk(self.root, f"{job.name}.pid")
-            if not self.left or status.state != "running" or not file.exists():
-                continue
-            pid = int(file.read_text() or 0)
+            pid = victim(self.root, job.name)
             saved = jobs.saved_step(self.root / job.name / runs.STATE)
-            if pid and pid not in self.hit and saved:
+            if self.left and status.state == "running" and pid and pid not in self.hit and saved:
                 self.hit.add(pid)
-                os.kill(pid, self.number)
+                strike(self.root, job.name, self.number)
                 self.left -= 1
 
 
@@ -238,8 +235,7 @@ def test_chaos(small, engine, tmp_path: Path) -> None:
             if running:
                 name = dice.choice(running)
                 least[name] = max(least[name], jobs.saved_step(root / name / runs.STATE) or 0)
-                os.kill(int(jobs.desk(root, f"{name}.pid").read_text()), signal.SIGKILL)
-                kills["worker"] += 1
+                kills["worker"] += strike(root, name, signal.SIGKILL) is not None
                 assert (jobs.saved_step(root / name / runs.STATE) or 0) >= least[name], (
                     "a checkpoint was lost"
                 )
