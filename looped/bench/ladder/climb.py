@@ -1,8 +1,9 @@
 """From rung to rung: what is measured in which order, what is there already, and when to give up.
 
-Shorter lengths come first, and of each length the uniform inputs. Where no seed has `floor` of the uniform answers
-right under any rule, the ladder ends: longer lengths are not measured. A family that falls below it is left out from
-there on. Neither can change L99, which was lost before. A rung may be left off between two handfuls of problems.
+Shorter lengths of all models come first, and of each length the uniform inputs. Where no seed has `floor` of the
+uniform answers right under any rule, the ladder ends: longer lengths are not measured. A family that falls below it
+is left out from there on. Neither can change L99, which was lost before. A rung may be left off between two handfuls
+of problems.
 """
 
 from __future__ import annotations
@@ -98,32 +99,50 @@ def enter(contenders: Sequence[Contender], settings: Settings, record: Record) -
 
 
 def climb(
-    contender: Contender,
+    contenders: Sequence[Contender],
     settings: Settings,
     record: Record,
     *,
     on_rung: Callable[[Done], None] = lambda done: None,
     enough: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Measures what is missing; False if `enough` said to leave off before the end."""
-    subject, key = contender.subject, contender.key
-    lengths, families = lengths_of(subject, settings), families_of(subject, settings)
-    stops = stops_of(subject, settings)
-    given_up: set[str] = set()
-    for length in lengths:
-        for family in families:
-            if given_up & {family, UNIFORM}:
+    """Measures what is missing, a length of all contenders before the next; False if `enough` said to leave off."""
+    given_up: dict[str, set[str]] = {each.key: set() for each in contenders}
+    for length in sorted({n for each in contenders for n in lengths_of(each.subject, settings)}):
+        for each in contenders:
+            lengths, lost = lengths_of(each.subject, settings), given_up[each.key]
+            if length not in lengths or UNIFORM in lost:
                 continue
-            begun = time.monotonic()
-            there = _is_there(contender, length, family, settings, record)
-            if not there and (enough() or not _measure(contender, length, family, settings, record, enough)):
+            if not _climb_to(each, length, lost, settings, record, on_rung, enough):
                 return False
-            seconds = None if there else time.monotonic() - begun
-            rows = record.found(key, length, family, stops)
-            on_rung(Done(key, length, family, rows, seconds))
-            if max(row["accuracy"] for row in rows) < settings.floor:
-                given_up.add(family)
-    record.finish(key, lengths=lengths, families=families, stops=stops)
+            if length == lengths[-1] or UNIFORM in lost:
+                families, stops = families_of(each.subject, settings), stops_of(each.subject, settings)
+                record.finish(each.key, lengths=lengths, families=families, stops=stops)
+    return True
+
+
+def _climb_to(
+    contender: Contender,
+    length: int,
+    lost: set[str],
+    settings: Settings,
+    record: Record,
+    on_rung: Callable[[Done], None],
+    enough: Callable[[], bool],
+) -> bool:
+    """The rungs of one length, without the families that are lost; adds to those. False if left off."""
+    stops = stops_of(contender.subject, settings)
+    for family in families_of(contender.subject, settings):
+        if lost & {family, UNIFORM}:
+            continue
+        begun = time.monotonic()
+        there = _is_there(contender, length, family, settings, record)
+        if not there and (enough() or not _measure(contender, length, family, settings, record, enough)):
+            return False
+        rows = record.found(contender.key, length, family, stops)
+        on_rung(Done(contender.key, length, family, rows, None if there else time.monotonic() - begun))
+        if max(row["accuracy"] for row in rows) < settings.floor:
+            lost.add(family)
     return True
 
 

@@ -92,8 +92,8 @@ def measure(
     def enough() -> bool:
         return time.monotonic() - start > request.limit
 
-    ended = [climb(each, settings, record, on_rung=on_rung, enough=enough) for each in contenders]
-    return record.only(keys), all(ended)
+    ended = climb(contenders, settings, record, on_rung=on_rung, enough=enough)
+    return record.only(keys), ended
 
 
 def show_table(files: Sequence[Path]) -> str:

@@ -60,7 +60,7 @@ class Stage:
         self.measured.clear()
         enter([self.contender], settings, record)
         return climb(
-            self.contender,
+            [self.contender],
             settings,
             record,
             on_rung=self.heard.append,
@@ -191,7 +191,7 @@ def test_what_is_measured_again_and_what_is_not(stage: Callable[[Accuracy], Stag
 
 
 def test_a_rung_left_off_in_the_middle(
-    shaky: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parity: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Real counting, two problems at a time, enough after every second question whether it is."""
     monkeypatch.setattr("looped.bench.ladder.tally.rows_at_once", lambda *args: 2)
@@ -199,17 +199,17 @@ def test_a_rung_left_off_in_the_middle(
         lengths=(3, 6), samples=8, families=("zeros",), stops=("oracle",), step_samples=5, floor=0
     )
     contender, path = (
-        Contender("made@0", shaky, {"key": "made@0", "run": "made", "seeds": [0, 1]}),
+        Contender("made@0", parity, {"key": "made@0", "run": "made", "seeds": [0, 1]}),
         tmp_path / "l.json",
     )
     unbroken = Record()
     enter([contender], settings, unbroken)
-    assert climb(contender, settings, unbroken)
+    assert climb([contender], settings, unbroken)
     kept = []
     for _ in range(100):
         record, asked = Record(path), iter([False, False, True])
         enter([contender], settings, record)
-        ended = climb(contender, settings, record, enough=lambda asked=asked: next(asked))  # type: ignore[misc]
+        ended = climb([contender], settings, record, enough=lambda asked=asked: next(asked))  # type: ignore[misc]
         kept.append(Record(path).unfinished)
         if ended:
             break
@@ -219,6 +219,23 @@ def test_a_rung_left_off_in_the_middle(
     whole = Record(path).as_dict()
     for part in ("ladder", "rows", "steps"):
         assert whole[part] == unbroken.as_dict()[part]
+
+
+def test_shorter_lengths_of_all_models_come_first(stage: Callable[[Accuracy], Stage]) -> None:
+    """The second model ends its ladder at 8; the first goes on alone."""
+    made, record = stage(lambda n, family, stop, seed: 1.0), Record()
+    other = replace(made.contender, key="made@1", origin={**made.contender.origin, "key": "made@1"})
+    settings = replace(FEW, families=("uniform",), step_samples=0)
+    enter([made.contender, other], settings, record)
+    rows = [{"task": "copy", "seed": s, "length": 8, "stop": stop, "accuracy": 0.1, "samples": 1000}
+            for s in (3, 4) for stop in ("oracle", "converged")]  # fmt: skip
+    record.put("made@1", rows, seconds=0.0, facts={"device": "cpu", "commit": None})
+    heard: list[Done] = []
+    assert climb([made.contender, other], settings, record, on_rung=heard.append)
+    assert [(done.key[-1], done.length) for done in heard] == [
+        ("0", 4), ("1", 4), ("0", 8), ("1", 8), ("0", 16), ("0", 32),
+    ]  # fmt: skip
+    assert [ladder["complete"] for ladder in record.as_dict()["ladder"]] == [True, True]
 
 
 def test_runs_do_not_mix(stage: Callable[[Accuracy], Stage], tmp_path: Path) -> None:

@@ -68,12 +68,12 @@ def test_a_next_token_method(moving: Make) -> None:
     )
 
 
-def test_all_batches_of_a_rung_count(shaky: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_batches_of_a_rung_count(parity: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("looped.evaluation.measure.DRAWN_AT_ONCE", 16)
     for stops in (("oracle", "converged"), ("oracle", "confidence-batch")):
         for family in ("uniform", "p=0.2"):
-            found = measure_rung(shaky, 6, family, 40, seed=2, stops=stops)
-            assert found == measure(shaky, [6], 40, seed=2, stops=stops, family=family, max_steps=12)
+            found = measure_rung(parity, 6, family, 40, seed=2, stops=stops)
+            assert found == measure(parity, [6], 40, seed=2, stops=stops, family=family, max_steps=12)
             assert {row.accuracy for row in found} - {0, 1}, "some right, some wrong"
 
 
@@ -109,19 +109,19 @@ def test_by_hand() -> None:
     )
 
 
-def test_steps_are_those_of_a_grid(shaky: Subject) -> None:
-    """On a seed that is right now and then, so that every number has something to say."""
-    found = measure_steps(shaky, 6, 40, seed=0)
+def test_steps_are_those_of_a_grid(parity: Subject) -> None:
+    found = measure_steps(parity, 6, 40, seed=0)
     assert found is not None
-    unrolled = length_grid(shaky, 6, 40, seed=0, max_steps=18)
+    unrolled = length_grid(parity, 6, 40, seed=0, max_steps=18)
     for s, each in enumerate(found):
         assert each["overrun"]["+0"] == grid.overrun(unrolled, 0)[s]
         assert each["overrun"]["+50%"] == grid.overrun(unrolled, 3)[s]
         assert each["overrun"]["+200%"] == grid.overrun(unrolled, 12)[s]
         first = grid.first_correct(unrolled)[s]
         assert each["drift"]["never"] == pytest.approx(float((first == 0).double().mean()))
-        assert each["drift"]["mean"] == pytest.approx(float((first[first > 0] - 6).double().mean()))
-    assert any(0 < value < 1 for each in found for value in each["overrun"].values())
+        if s == 0:
+            assert each["drift"]["mean"] == pytest.approx(float((first - 6).double().mean()))
+    assert -6 < found[0]["drift"]["mean"] < 0, "a guess may be right before T"
 
 
 @pytest.mark.parametrize(

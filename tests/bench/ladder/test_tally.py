@@ -41,10 +41,10 @@ def left_off(measure: Callable[..., Any], after: int) -> tuple[Any, int]:
 
 @pytest.mark.parametrize("after", [1, 2, 5])
 @pytest.mark.parametrize("family", ["uniform", "repeated"])
-def test_rows(shaky: Subject, after: int, family: str) -> None:
+def test_rows(parity: Subject, after: int, family: str) -> None:
 
     def measure(**how: Any) -> Any:
-        return measure_rung(shaky, 6, family, 40, seed=1, stops=("oracle", "converged"), **how)
+        return measure_rung(parity, 6, family, 40, seed=1, stops=("oracle", "converged"), **how)
 
     found, times = left_off(measure, after)
     assert found == measure()
@@ -53,10 +53,10 @@ def test_rows(shaky: Subject, after: int, family: str) -> None:
 
 
 @pytest.mark.parametrize("after", [1, 4])
-def test_steps(shaky: Subject, after: int) -> None:
+def test_steps(parity: Subject, after: int) -> None:
 
     def measure(**how: Any) -> Any:
-        return measure_steps(shaky, 4, 20, seed=1, **how)
+        return measure_steps(parity, 4, 20, seed=1, **how)
 
     found, times = left_off(measure, after)
     assert found == measure()
@@ -76,12 +76,12 @@ def test_steps(shaky: Subject, after: int) -> None:
         {"batch": 1, "row": 0, "right": 5, "steps": [[5, 5], [5, 5]]},
     ],
 )
-def test_a_damaged_state_is_not_gone_on_from(shaky: Subject, state: dict[str, Any]) -> None:
+def test_a_damaged_state_is_not_gone_on_from(parity: Subject, state: dict[str, Any]) -> None:
     stops = ("oracle", "converged")
-    plain = measure_rung(shaky, 3, "uniform", 20, seed=0, stops=stops)
-    assert measure_rung(shaky, 3, "uniform", 20, seed=0, stops=stops, state=state) == plain
+    plain = measure_rung(parity, 3, "uniform", 20, seed=0, stops=stops)
+    assert measure_rung(parity, 3, "uniform", 20, seed=0, stops=stops, state=state) == plain
     good = {"batch": 1, "row": 0, "right": [[5, 5], [5, 5]], "steps": [[5, 5], [5, 5]]}
-    assert measure_rung(shaky, 3, "uniform", 20, seed=0, stops=stops, state=good) != plain, "a whole one is"
+    assert measure_rung(parity, 3, "uniform", 20, seed=0, stops=stops, state=good) != plain, "a whole one is"
 
 
 def test_equal_inputs_are_computed_once(moving: Make, monkeypatch: pytest.MonkeyPatch) -> None:
