@@ -1,8 +1,8 @@
 """`looped compile`: an n-RASP-L program into the weights of a looped Transformer.
 
 $ looped compile parity --out p.safetensors
-parity: 1 layer a step and 3 before the loop, width 16, 4 heads, 17253 parameters (613 not zero)
-exact in float64 on rows of up to 4096 tokens (25 of 53 bits)
+parity: 1 layer a step and 3 before the loop, width 16, 4 heads, 8805 parameters (235 not zero)
+exact in float64 on rows of up to 4096 tokens (16 of 53 bits)
 wrote p.safetensors
 """
 
@@ -35,25 +35,34 @@ class Args:
     """Tokens of the longest row it has to take."""
     max_width: int = MOST_WIDTH
     """The widest state allowed."""
+    picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE.svg", help_behavior_hint="")] = None
+    """Also draw the matrices of a step, and the state after every step of the program's example."""
     json: bool = False
     """One JSON object."""
 
 
 def run(args: Args) -> int:
     """Compiles, writes, tells the sizes."""
-    if args.out is not None and (args.out.is_dir() or not args.out.parent.is_dir()):
-        raise InputError(f"--out must name a file in a folder that exists, not {args.out}")
+    for option, path in (("--out", args.out), ("--picture", args.picture)):
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise InputError(f"{option} must name a file in a folder that exists, not {path}")
     if not 2 <= args.max_length <= LONGEST:
         raise InputError(f"--max-length must be between 2 and {LONGEST}, not {args.max_length}")
-    compiled = compile_program(find(args.program, args.name), args.max_length, args.max_width)
+    program = find(args.program, args.name)
+    compiled = compile_program(program, args.max_length, args.max_width)
     if args.out is not None:
         compiled.save(args.out)
+    if args.picture is not None:
+        from looped.compiler.picture import draw
+
+        draw(program, compiled, args.picture)
     if args.json:
         print_json(asdict(compiled.card))
     else:
         print(sizes(compiled.card))
-    if args.out is not None:
-        note(f"wrote {args.out}")
+    for path in (args.out, args.picture):
+        if path is not None:
+            note(f"wrote {path}")
     return 0
 
 

@@ -14,7 +14,6 @@ from looped import __version__, checkpoints, serial
 from looped.checkpoints import Metadata, Shapes
 from looped.compiler.assemble import LONGEST, MOST_WIDTH, Assembled, assemble
 from looped.compiler.refusal import refuse
-from looped.errors import InputError
 from looped.model.config import ModelConfig
 from looped.model.loop import LoopedTransformer, Prepared
 from looped.model.weights import Layout, check_numbers, check_shapes

@@ -25,7 +25,7 @@ from looped.compiler.nodes import Array, Domain, HeadForm, Node
 from looped.compiler.tables import FUSED, evaluate, frontier
 
 MOST_FLAGS = 6  # of one choice
-DIGIT_ORDERS = 24  # orders of the digits that are tried
+DIGIT_ORDERS = 120  # orders of the digits that are tried
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def find(what: str, name: str | None = None) -> Program:
 
 
 def _programs_in(path: Path) -> dict[str, Program]:
-    spec = importlib.util.spec_from_file_location("looped_compiled_file", path)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
