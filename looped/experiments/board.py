@@ -87,10 +87,10 @@ class LiveBoard(Watcher):
 
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, refresh_per_second=4)
-        self._live.start()
 
     def show(self, batch: Sequence[Job], statuses: Sequence[Status]) -> None:
         """Draws the table anew."""
+        self._live.start()
         self._live.update(table(batch, statuses, self._console.height - 4))
 
     def end(self) -> None:

@@ -62,11 +62,12 @@ def drive(
     watcher, root = watcher or Watcher(), engine.root
     jobs.uncancel(root)
     deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
-    for job in batch:
-        jobs.put(root, job)
+    wanted: Ending | None = None
+    hurried = False
     try:
+        for job in batch:
+            jobs.put(root, job)
         handles = engine.submit(batch)
-        wanted: Ending | None = None
         while True:
             statuses = engine.poll(handles)
             watcher.show(batch, statuses)
@@ -77,9 +78,15 @@ def drive(
                 if wanted:
                     engine.cancel(handles)
             time.sleep(POLL_S)
+    except (
+        KeyboardInterrupt
+    ):  # a second Ctrl-C: whoever still works notices that nobody waits, saves and stops
+        hurried = True
+        raise
     finally:
-        engine.close()
         watcher.end()
+        if not hurried:
+            engine.close()
     if all(status.state == "done" for status in statuses):
         wanted = "complete"
     return Outcome(wanted or "failed", tuple(batch), tuple(statuses))
