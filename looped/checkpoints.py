@@ -28,7 +28,7 @@ from looped.errors import InputError
 Shapes = dict[str, tuple[int, ...]]
 Metadata = dict[str, str]
 Check = Callable[[Metadata, Shapes], None]  # raises InputError if a file is not what its reader expects
-Verify = Callable[[dict[str, Tensor]], None]  # the same for the tensors themselves
+Verify = Callable[[Mapping[str, Tensor]], None]  # the same for the tensors themselves
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CHUNK = 1 << 24  # bytes written or hashed at once

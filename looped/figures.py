@@ -7,9 +7,8 @@ A row is what `looped evaluate` writes, `{"task", "method", "seed", "length", "s
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from looped import serial
 from looped.errors import InputError
 
 Row = Mapping[str, Any]
@@ -27,7 +27,6 @@ MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (6, 2, 1, 2)))
 SUFFIXES = (".svg", ".png", ".pdf")
 LARGEST_FILE = 256 * 2**20
-_TRAINING = {"step", "seed", "loss", "accuracy"}
 INK, FAINT = "#222222", "#888888"
 
 
@@ -51,12 +50,12 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError):
+            row = serial.parse(line, f"line {number} of {path}")
+        except InputError:
             if number == len(lines):
                 break
-            raise InputError(f"line {number} of {path} is not JSON") from None
-        if not isinstance(row, dict) or (row.get("kind") == "training" and not row.keys() >= _TRAINING):
+            raise
+        if not isinstance(row, dict) or (row.get("kind") == "training" and not _fits(row, _TRAINING)):
             raise InputError(f"line {number} of {path} is no line of a run's metrics")
         rows.append(row)
     return rows
@@ -72,23 +71,54 @@ def _text(path: Path) -> str:
 
 
 def _parse(path: Path, text: str) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    lines = [line for line in text.splitlines() if line.strip()]
+    whole: Any
     try:
-        try:
-            whole = json.loads(text)
-        except json.JSONDecodeError:  # rows may also stand one on a line
-            whole = {"rows": [json.loads(line) for line in text.splitlines() if line.strip()]}
-    except (json.JSONDecodeError, RecursionError):
-        raise InputError(f"{path} is no file of results: it is not JSON") from None
+        whole = serial.parse(text, str(path))
+    except InputError:  # rows may also stand one on a line
+        if len(lines) == 1:
+            raise
+        whole = {"rows": [serial.parse(line, str(path)) for line in lines]}
     rows = whole.get("rows") if isinstance(whole, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InputError(f'{path} is no file of results: it has no list of "rows"')
     for row in rows:
-        for field, kind in (("task", str), ("method", str), ("length", int), ("accuracy", (int, float))):
-            if not isinstance(row.get(field), kind) or isinstance(row.get(field), bool):
+        for field, check in _NEEDED.items():
+            if not check(row.get(field)):
+                raise InputError(f"{path} is no file of results: a row has no valid {field!r}")
+        for field, check in _OPTIONAL.items():
+            if row.get(field) is not None and not check(row[field]):
                 raise InputError(f"{path} is no file of results: a row has no valid {field!r}")
         if not 0 <= row["accuracy"] <= 1:
             raise InputError(f"{path} is no file of results: an accuracy lies outside 0 to 1")
     return rows, _trained(whole.get("provenance"))
+
+
+def is_text(value: object) -> bool:
+    """Whether a value can be printed in a figure."""
+    return isinstance(value, str) and len(value) <= 200 and value.isprintable()
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is a whole number of a size that can be drawn."""
+    return type(value) is int and abs(value) <= 10**9
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a number of a size that can be drawn."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e9
+
+
+_NEEDED = {"task": is_text, "method": is_text, "length": is_whole, "accuracy": is_number}
+_OPTIONAL = {
+    "recipe": is_text, "stop": is_text, "family": is_text, "step": is_whole, "chosen": is_whole, "surprise": is_number,
+}  # fmt: skip
+_TRAINING = {"step": is_whole, "seed": is_whole, "loss": is_number, "accuracy": is_number}
+
+
+def _fits(row: Row, checks: Mapping[str, Callable[[object], bool]]) -> bool:
+    """Whether a line has these fields, each of its kind or null."""
+    return all(field in row and (row[field] is None or check(row[field])) for field, check in checks.items())
 
 
 def _trained(provenance: Any) -> dict[str, int]:
@@ -100,7 +130,7 @@ def _trained(provenance: Any) -> dict[str, int]:
         [run.get("config") for run in runs if isinstance(run, dict)] if isinstance(runs, list) else [single]
     )
     for config in configs:
-        if isinstance(config, dict) and isinstance(config.get("max_length"), int):
+        if isinstance(config, dict) and is_whole(config.get("max_length")):
             found[str(config.get("task"))] = config["max_length"]
     return found
 
@@ -301,7 +331,8 @@ def _legend(figure: Figure, panel: Axes, names: Sequence[str], title: str) -> No
 
 
 def _words(name: str) -> str:
-    return name.replace("_", " ")
+    """A name as it stands in a figure; a dollar is a dollar there, not the start of a formula."""
+    return name.replace("_", " ").replace("$", r"\$")
 
 
 def _mean(values: Sequence[float]) -> float:

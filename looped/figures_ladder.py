@@ -12,7 +12,6 @@ not been measured, `×` where not even the first length of the ladder holds.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from looped import serial
 from looped.errors import InputError
-from looped.figures import COLOURS, INK, STYLE
+from looped.figures import COLOURS, INK, STYLE, is_text, is_whole
 
 Ladder = Mapping[str, Any]
 UNIFORM, WORST = "uniform", "all families"
@@ -40,8 +40,8 @@ def read_ladders(paths: Sequence[Path]) -> list[dict[str, Any]]:
         if not path.is_file() or path.stat().st_size > LARGEST_FILE:
             raise InputError(f"{path} is no file of ladders")
         try:
-            whole = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError):
+            whole = serial.parse(path.read_text(encoding="utf-8"), str(path))
+        except ValueError:
             raise InputError(f"{path} is no file of ladders: it is not JSON") from None
         ladders = whole.get("ladder") if isinstance(whole, dict) else None
         if not isinstance(ladders, list) or not all(map(_is_ladder, ladders)):
@@ -55,31 +55,33 @@ def read_ladders(paths: Sequence[Path]) -> list[dict[str, Any]]:
 def _is_ladder(value: object) -> bool:
     match value:
         case {
-            "task": str(),
-            "run": str(),
-            "trained": int(),
-            "paper": int(),
-            "lengths": [*lengths],
+            "task": task,
+            "run": run,
+            "trained": trained,
+            "paper": paper,
+            "lengths": [_, *_] as lengths,
             "reach": [*reach],
         }:
-            return (
-                bool(lengths)
-                and all(type(n) is int and n > 0 for n in lengths)
-                and all(map(_is_reach, reach))
-            )
+            counts = all(map(_is_length, [trained, paper, *lengths]))
+            return is_text(task) and is_text(run) and counts and all(map(_is_reach, reach))
     return False
+
+
+def _is_length(value: object) -> bool:
+    return is_whole(value) and value > 0  # type: ignore[operator]
 
 
 def _is_reach(value: object) -> bool:
     match value:
         case {
-            "stop": str(),
-            "inputs": str(),
-            "L99": int() | None,
-            "L999": int() | None,
+            "stop": stop,
+            "inputs": inputs,
+            "L99": l99,
+            "L999": l999,
             "L99_ended_by": dict() | None,
         }:
-            return True
+            reached = all(length is None or _is_length(length) for length in (l99, l999))
+            return is_text(stop) and is_text(inputs) and reached
     return False
 
 

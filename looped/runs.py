@@ -26,14 +26,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from looped import __version__, checkpoints, provenance, serial
 from looped.checkpoints import Check, Metadata, Shapes, Verify
 from looped.errors import InputError
-from looped.model.weights import Layout
+from looped.model.weights import Layout, check_numbers, check_shapes
 from looped.training.config import TrainConfig
 
 if sys.platform != "win32":
@@ -248,25 +247,11 @@ def load_seed(path: Path) -> Trained:
     """One seed's checkpoint, verified."""
 
     def check(metadata: Metadata, shapes: Shapes) -> None:
-        config = _config_in(metadata)
-        layers = config.model.before + config.model.layers
-        if layers > len(shapes):  # before a layout of that many layers is made
-            raise InputError(f"it says it has {layers} layers, but holds {len(shapes)} tensors")
-        expected = {name: slot.shape for name, slot in Layout(config.model).slots.items()}
-        if shapes != expected:
-            odd = sorted(
-                name for name in shapes.keys() | expected.keys() if shapes.get(name) != expected.get(name)
-            )
-            raise InputError(f"its weights do not fit its configuration, {ascii(odd[0][:40])[1:-1]} first")
+        check_shapes(_config_in(metadata).model, shapes)
         if number(metadata, "seed") is None or number(metadata, "step") is None:
             raise InputError("it does not say its seed and step")
 
-    def verify(tensors: dict[str, Tensor]) -> None:
-        for name, tensor in tensors.items():
-            if tensor.dtype != torch.float32 or not tensor.isfinite().all():
-                raise InputError(f"its {name} must hold finite numbers of type float32")
-
-    metadata, tensors = checkpoints.load(path, SEED_KIND, check, verify)
+    metadata, tensors = checkpoints.load(path, SEED_KIND, check, check_numbers)
     config = _config_in(metadata)
     row = Layout(config.model).from_dict(tensors)
     return Trained(config, int(metadata["seed"]), int(metadata["step"]), row, metadata.get("commit"))

@@ -36,7 +36,12 @@ def from_json(kind: type[T], data: object, what: str = "the configuration") -> T
 
 
 def parse(text: str, what: str) -> object:
-    """Strict JSON from text: no NaN, no infinity, no key twice."""
+    """Strict JSON from text: no NaN, no infinity, no key twice.
+
+    >>> parse('{"a": 1, "a": 2}', "the file")
+    Traceback (most recent call last):
+    looped.errors.InputError: the file has the field 'a' twice
+    """
 
     def refuse(constant: str) -> object:
         raise InputError(f"{what} holds {constant}, which is no number")
@@ -48,8 +53,11 @@ def parse(text: str, what: str) -> object:
             raise InputError(f"{what} has the field {twice[:40]!r} twice")
         return found
 
+    def finite(number: str) -> float:
+        return value if math.isfinite(value := float(number)) else refuse(number[:20])  # type: ignore[return-value]
+
     try:
-        return json.loads(text, parse_constant=refuse, object_pairs_hook=once)
+        return json.loads(text, parse_constant=refuse, parse_float=finite, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:  # a number of too many digits is a plain ValueError
         if isinstance(error, InputError):
             raise

@@ -124,7 +124,7 @@ def test_drawing_needs_no_torch() -> None:
 
 
 REFUSED = {
-    "not JSON": ("hello", "it is not JSON"),
+    "not JSON": ("hello", "is not JSON"),
     "no rows": ('{"provenance": {}}', 'no list of "rows"'),
     "a list": ("[1, 2]", 'no list of "rows"'),
     "rows of something else": ('{"rows": [1]}', 'no list of "rows"'),
@@ -132,9 +132,9 @@ REFUSED = {
     "a length in words": (json.dumps({"rows": [row(length="ten")]}), "no valid 'length'"),
     "an accuracy that is none": (json.dumps({"rows": [row(accuracy=True)]}), "no valid 'accuracy'"),
     "an accuracy above 1": (json.dumps({"rows": [row(accuracy=1.5)]}), "outside 0 to 1"),
-    "NaN": ('{"rows": [{"task": "a", "method": "m", "length": 1, "accuracy": NaN}]}', "outside 0 to 1"),
+    "NaN": ('{"rows": [{"task": "a", "method": "m", "length": 1, "accuracy": NaN}]}', "holds NaN"),
     "empty": ("", "no rows to draw"),
-    "deep": ("[" * 100_000, "it is not JSON"),
+    "deep": ("[" * 100_000, "is not JSON"),
 }
 
 

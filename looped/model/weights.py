@@ -104,6 +104,24 @@ class Layout:
         return row
 
 
+def check_shapes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raises unless a file's tensors have the names and shapes of a model's weights."""
+    layers = config.before + config.layers
+    if layers > len(shapes):  # before a layout of that many layers is made
+        raise InputError(f"it says it has {layers} layers, but holds {len(shapes)} tensors")
+    expected = {name: slot.shape for name, slot in Layout(config).slots.items()}
+    odd = sorted(name for name in shapes.keys() | expected.keys() if shapes.get(name) != expected.get(name))
+    if odd:
+        raise InputError(f"its weights do not fit its configuration, {ascii(odd[0][:40])[1:-1]} first")
+
+
+def check_numbers(weights: Mapping[str, Tensor]) -> None:
+    """Raises unless a file's tensors are finite numbers of the type that weights are kept in."""
+    for name, tensor in weights.items():
+        if tensor.dtype != torch.float32 or not bool(tensor.isfinite().all()):
+            raise InputError(f"its {name} must hold finite numbers of type float32")
+
+
 def _weights(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...], float, float]]:
     """Name, shape, initial deviation and mean of every weight, GPT-2's way."""
     d, std = config.width, config.init_std

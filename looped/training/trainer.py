@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -235,7 +235,7 @@ class _Training:
                 raise InputError("it does not say where it stands")
             snapshot.check(self.engine, self.window, self.watch.places(metadata), metadata, shapes)
 
-        def verify(tensors: dict[str, Tensor]) -> None:
+        def verify(tensors: Mapping[str, Tensor]) -> None:
             snapshot.verify(self.engine, self.window, tensors)
 
         found, aside = self.world.from_leader(lambda: self.run.load_state(check, verify))
