@@ -182,6 +182,7 @@ class Record:
         return {
             "run": key,
             **{name: run.get(name) for name in ("task", "method", "recipe", "seeds", "trained", "paper")},
+            "samples": min((row["samples"] for row in rows), default=0),
             "lengths": run["lengths"],
             "families": run["families"],
             "complete": run["complete"],

@@ -23,10 +23,10 @@ NOWHERE, UNKNOWN = "–", "?"
 
 def reach_table(ladders: Iterable[Json]) -> Table:
     """A line for each run, kind of inputs and rule."""
-    columns = ["run", "seeds", "trained", "paper", "inputs", "stop", *LEVELS, "L99 ended by"]
+    columns = ["run", "seeds", "samples", "trained", "paper", "inputs", "stop", *LEVELS, "L99 ended by"]
     rows: list[Sequence[object]] = [
         [
-            ladder["run"], len(ladder["seeds"]), ladder["trained"], ladder["paper"], entry["inputs"],
+            ladder["run"], len(ladder["seeds"]), ladder["samples"], ladder["trained"], ladder["paper"], entry["inputs"],
             entry["stop"], *(_length(entry, level) for level in LEVELS), _end(entry["L99_ended_by"]),
         ]
         for ladder in ladders
@@ -73,13 +73,16 @@ def markdown(ladders: Sequence[Json]) -> str:
         dict.fromkeys((entry["inputs"], entry["stop"]) for ladder in ladders for entry in ladder["reach"])
     )
     heads = [stop if inputs == UNIFORM else f"{stop}, {inputs}" for inputs, stop in ways]
-    lines = [["task", "recipe", "seeds", "trained to", "the paper", *heads], ["---"] * (5 + len(heads))]
+    lines = [
+        ["task", "recipe", "seeds", "samples", "trained to", "the paper", *heads],
+        ["---"] * (6 + len(heads)),
+    ]
     for ladder in ladders:
         cells = {
             (e["inputs"], e["stop"]): " / ".join(_length(e, level) for level in LEVELS)
             for e in ladder["reach"]
         }
-        about = [ladder["task"].replace("_", " "), ladder["recipe"], len(ladder["seeds"])]
+        about = [ladder["task"].replace("_", " "), ladder["recipe"], len(ladder["seeds"]), ladder["samples"]]
         about += [ladder["trained"], ladder["paper"]]
         lines.append([*map(str, about), *(cells.get(way, "") for way in ways)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -62,7 +62,7 @@ def test_one_bad_seed_ends_the_ladder(cli: Cli, here: Path, save_run: SaveRun) -
     code, out, _ = cli("bench", "ladder", "mixed", *FEW, *ZEROS, "--stop", "oracle")
     assert code == 0
     lines = [line.split() for line in out.split("\n\n")[0].splitlines()]
-    assert lines[1][4:] == ["uniform", "oracle", "–", "–", "0.0000", "at", "3,", "seed", "7"]
+    assert lines[1][5:] == ["uniform", "oracle", "–", "–", "0.0000", "at", "3,", "seed", "7"]
     (ladder,) = json.loads(Path("results/ladder.json").read_text())["ladder"]
     assert ladder["reach"][0]["L99_by_seed"] == {"0": 6, "7": None}
 
@@ -77,10 +77,10 @@ def test_the_tables(cli: Cli, here: Path, save_run: SaveRun) -> None:
     code, out, err = cli("bench", "ladder", "--table", "results/ladder.json")
     assert (code, err) == (0, "")
     assert out.splitlines() == [
-        "| task | recipe | seeds | trained to | the paper | oracle | converged | halt "
+        "| task | recipe | seeds | samples | trained to | the paper | oracle | converged | halt "
         "| oracle, all families | converged, all families | halt, all families |",
-        "| " + " | ".join(["---"] * 11) + " |",
-        "| copy | quick | 2 | 4 | 35 | 6 / 6 | 6 / 6 | 6 / 6 | 6 / 6 | 6 / 6 | 6 / 6 |",
+        "| " + " | ".join(["---"] * 12) + " |",
+        "| copy | quick | 2 | 20 | 4 | 35 | 6 / 6 | 6 / 6 | 6 / 6 | 6 / 6 | 6 / 6 | 6 / 6 |",
     ]
 
 
@@ -211,7 +211,7 @@ def test_a_bare_machine(here: Path, save_run: SaveRun, capsys: pytest.CaptureFix
     assert all("oracle 1.0000  converged 1.0000" in line for line in err.splitlines())
     assert bare(["ladder", "good", *FEW, *ZEROS, "--stop", "oracle", "converged"]) == 0
     out, err = capsys.readouterr()
-    assert out.splitlines()[1].split("\t")[4:] == ["uniform", "oracle", "6", "6", "the ladder's top"]
+    assert out.splitlines()[1].split("\t")[5:] == ["uniform", "oracle", "6", "6", "the ladder's top"]
     assert all(line.endswith("measured before") for line in err.splitlines())
     assert bare(["ladder", "--table", "results/ladder.json"]) == 0
     assert "| copy | quick | 2 |" in capsys.readouterr().out
