@@ -40,7 +40,7 @@ def measure(
     task: str = "copy",
     device: str = "auto",
     train_steps: int = 600,
-    samples: int = 4096,
+    samples: int = 2048,
     model: str | None = None,
     length: int = 4096,
     width: int | None = None,

@@ -137,24 +137,27 @@ def _scale(lines: Lines) -> str:
 
 
 def _equal(lines: Lines) -> str:
-    rows = []
+    rows: list[Sequence[object]] = []
     for line in [*chosen(lines, "equal"), *chosen(lines, "equal", cpu=True)]:
         where = line["provenance"]["device"]
-        rows += [
-            (
-                f"{where}: largest difference of {line['steps']} losses, fp32",
-                f"{line['largest_difference']:.1e}",
-            ),
-            (f"{where}: of the first ten", f"{line['largest_difference_first_10']:.1e}"),
-            (f"{where}: allowed", f"{line['tolerance']:.0e}"),
-            (f"{where}: largest difference with products in bf16", f"{line['largest_difference_bf16']:.1e}"),
-        ]
-        for row in line.get("accuracies", ()):
-            exact = ", ".join(f"{value:.3f}" for value in row["accuracy"])
-            rows.append(
-                (f"{where}: exact at {row['length']} after {row['steps']} steps in {row['precision']}", exact)
-            )
-    return markdown(("what", "value"), rows)
+        for name, value in line["largest_difference"].items():
+            half, allowed = line["largest_difference_first_half"][name], line["tolerance"].get(name)
+            cells = (f"{half:.1e}", f"{value:.1e}", "" if allowed is None else f"{allowed:.0e}")
+            rows.append((f"{where}: losses, {name}", *cells))
+        rows.append((f"{where}: gradient norms, in step", "", f"{line['largest_norm_difference']:.1e}", ""))
+    return markdown(("largest difference", "first 100 steps", "200 steps", "allowed"), rows)
+
+
+def _accuracies(lines: Lines) -> str:
+    rows = [
+        (
+            f"{line['provenance']['device']}: {row['precision']}", row["steps"], row["length"],
+            ", ".join(f"{value:.3f}" for value in row["accuracy"]),
+        )
+        for line in [*chosen(lines, "equal"), *chosen(lines, "equal", cpu=True)]
+        for row in line.get("accuracies", ())
+    ]  # fmt: skip
+    return markdown(("trained in", "steps", "length", "exact, a seed each"), rows)
 
 
 def _memory(lines: Lines) -> str:
@@ -227,6 +230,7 @@ TABLES: dict[str, Callable[[Lines], str]] = {
     "anatomy": _anatomy,
     "scale": _scale,
     "equal": _equal,
+    "accuracies": _accuracies,
     "memory": _memory,
     "exits": _exits,
     "lengths": _lengths,

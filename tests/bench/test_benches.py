@@ -82,11 +82,14 @@ def test_scale_tells_the_cost_of_a_seed() -> None:
     assert found["speedup"] == max(1.0, lone["ms_per_seed"] / pair["ms_per_seed"])
 
 
-def test_equal_compares_stacked_with_lone_seeds() -> None:
+def test_equal_compares_fast_paths_with_lone_seeds() -> None:
     found = equal.measure(**TINY, steps=6, train_steps=3, samples=4, length=3)
     assert found["within"]
-    assert found["largest_difference"] <= 1e-5
-    assert 0 < found["largest_difference_bf16"] < 0.1
+    apart = found["largest_difference"]
+    assert max(apart["in step"], apart["free"], found["largest_norm_difference"]) <= 1e-5
+    assert 0 < apart["control"] < 1e-3
+    assert 0 < apart["bf16"] < 0.1
+    assert found["loss"]["plain"] != found["loss"]["bf16"]
     assert [(row["precision"], row["length"]) for row in found["accuracies"]] == [
         ("fp32", 3), ("fp32", 6), ("bf16", 3), ("bf16", 6),
     ]  # fmt: skip
@@ -94,15 +97,27 @@ def test_equal_compares_stacked_with_lone_seeds() -> None:
 
 
 def test_equal_notices_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = equal._losses
+    whole = equal.follow
 
-    def other(engine: equal.Engine, steps: int) -> tuple[torch.Tensor, float]:
-        if len(engine.config.seeds) > 1:
-            engine.generators[1].manual_seed(99)
-        return whole(engine, steps)
+    def other(engine: equal.Engine, alone: list[equal.Engine]) -> None:
+        whole(engine, alone)
+        engine.generators[1].manual_seed(99)
 
-    monkeypatch.setattr(equal, "_losses", other)
+    monkeypatch.setattr(equal, "follow", other)
     assert not equal.measure(**TINY, steps=2, train_steps=0, length=3)["within"]
+
+
+def test_in_step_starts_every_step_from_the_plain_paths_state() -> None:
+    config = last_stage("copy", 2, length=2, width=16, batch=2)
+    stacked = equal.Engine(config)
+    alone = [equal.Engine(equal.replace(config, seeds=(seed,))) for seed in config.seeds]
+    for engine in alone:
+        engine.step()
+    equal.follow(stacked, alone)
+    for seed, engine in enumerate(alone):
+        assert torch.equal(stacked.weights[seed], engine.weights[0])
+        assert torch.equal(stacked.moments.mean[seed], engine.moments.mean[0])
+        assert torch.equal(stacked.moments.square[seed], engine.moments.square[0])
 
 
 def test_equal_sees_a_change_of_stage() -> None:
