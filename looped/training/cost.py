@@ -7,9 +7,10 @@ Starts nothing on any device.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from looped.model.weights import Layout
+from looped.training import config as recipes
 from looped.training import curriculum, work
 from looped.training.config import TrainConfig
 from looped.training.rates import Device
@@ -20,17 +21,24 @@ MOST_STAGES = 24  # stages that are worked out; further ones lie on straight lin
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """A whole run of recipe `fast` on one NVIDIA H200, five seeds side by side (docs/log.md)."""
+    """A whole run on one NVIDIA H200, five seeds side by side, stratified lengths (docs/log.md)."""
 
     task: str
-    changes: tuple[str, ...]
+    steps: int
+    interval: int
     seconds: float
+
+    @property
+    def config(self) -> TrainConfig:
+        """What was run."""
+        paper = recipes.make(self.task, "fop-loop-adaptive", "paper", (0, 1, 2, 3, 4))
+        return replace(paper, lengths="stratified", steps=self.steps, interval=self.interval)
 
 
 RUNS = (
-    MeasuredRun("parity", (), 65.0),
-    MeasuredRun("copy", (), 100.0),
-    MeasuredRun("unique_set", ("steps=8000", "interval=200"), 98.0),
+    MeasuredRun("parity", 12_000, 240, 65.0),
+    MeasuredRun("copy", 12_000, 252, 100.0),
+    MeasuredRun("unique_set", 8_000, 200, 98.0),
 )
 
 

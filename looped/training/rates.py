@@ -16,6 +16,7 @@ from functools import cache
 import torch
 
 from looped.errors import InputError
+from looped.serial import override
 from looped.training import config as recipes
 from looped.training import work
 from looped.training.config import TrainConfig
@@ -24,42 +25,46 @@ from looped.training.work import Way, Work
 
 @dataclass(frozen=True)
 class Measured:
-    """A gradient step of a recipe at its last stage."""
+    """A gradient step at the last stage of a curriculum of stratified lengths."""
 
     by: Way
     task: str
-    recipe: str
     seeds: int
     ms: float  # a gradient step and seed
+    changes: tuple[str, ...] = ()  # to the paper's model and lengths
 
     @property
     def config(self) -> TrainConfig:
         """What was measured."""
-        return recipes.make(self.task, "fop-loop-adaptive", self.recipe, tuple(range(self.seeds)))
+        paper = recipes.make(self.task, "fop-loop-adaptive", "paper", tuple(range(self.seeds)))
+        return override(paper, ["lengths=stratified", *self.changes])
 
 
-# One NVIDIA H200, the whole step in one CUDA graph (docs/log.md): commit f161036, before that 12e35f8.
+SMALL = ("max_length=10", "model.width=64", "model.heads=4", "model.bands=2,2,2,2")  # recipe `quick`
+
+# One NVIDIA H200, the whole step in one CUDA graph (docs/log.md): commit f161036, before that 12e35f8;
+# the state was in bf16 then.
 # One core of a server's CPU, in seconds of that core: commit 5f6d1b0.
 STEPS = (
-    Measured("fused", "parity", "fast", 5, 0.84),
-    Measured("fused", "copy", "fast", 5, 1.72),
-    Measured("fused", "addition", "fast", 5, 3.20),
-    Measured("fused", "binary_sum", "fast", 5, 1.38),
-    Measured("fused", "multiplication", "fast", 5, 3.55),
-    Measured("fused", "unique_set", "fast", 5, 2.50),
-    Measured("fused", "copy", "fast", 16, 1.35),
-    Measured("stepwise", "parity", "fast", 5, 1.55),
-    Measured("stepwise", "copy", "fast", 5, 3.10),
-    Measured("stepwise", "addition", "fast", 5, 5.61),
-    Measured("stepwise", "binary_sum", "fast", 5, 2.56),
-    Measured("stepwise", "multiplication", "fast", 5, 6.35),
-    Measured("stepwise", "unique_set", "fast", 5, 4.43),
-    Measured("stepwise", "copy", "fast", 16, 2.30),
-    Measured("cpu", "copy", "quick", 1, 147.0),
-    Measured("cpu", "copy", "quick", 4, 141.0),
-    Measured("cpu", "addition", "quick", 1, 305.0),
-    Measured("cpu", "parity", "quick", 5, 35.0),
-    Measured("cpu", "copy", "fast", 1, 4058.0),
+    Measured("fused", "parity", 5, 0.84),
+    Measured("fused", "copy", 5, 1.72),
+    Measured("fused", "addition", 5, 3.20),
+    Measured("fused", "binary_sum", 5, 1.38),
+    Measured("fused", "multiplication", 5, 3.55),
+    Measured("fused", "unique_set", 5, 2.50),
+    Measured("fused", "copy", 16, 1.35),
+    Measured("stepwise", "parity", 5, 1.55),
+    Measured("stepwise", "copy", 5, 3.10),
+    Measured("stepwise", "addition", 5, 5.61),
+    Measured("stepwise", "binary_sum", 5, 2.56),
+    Measured("stepwise", "multiplication", 5, 6.35),
+    Measured("stepwise", "unique_set", 5, 4.43),
+    Measured("stepwise", "copy", 16, 2.30),
+    Measured("cpu", "copy", 1, 147.0, SMALL),
+    Measured("cpu", "copy", 4, 141.0, SMALL),
+    Measured("cpu", "addition", 1, 305.0, SMALL),
+    Measured("cpu", "parity", 5, 35.0, SMALL),
+    Measured("cpu", "copy", 1, 4058.0),
 )
 PRODUCTS = 790e12  # operations a second that large bf16 products reach on an H200
 

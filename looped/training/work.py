@@ -62,9 +62,15 @@ def of_stage(config: TrainConfig, longest: int, by: Way) -> Work:
     forward = seeds * positions * model.layers * (2 * d * d * (4 + 2 * e) + 4 * d * seen)
     # Reads and writes of the sixteen kernels of a layer and step, in numbers of the width: 20 + 4e forward,
     # 23 + 5e backward, 13 + 3e for the gradients of the weights.
-    moved = seeds * positions * model.layers * d * (56 + 12 * e) * (4 if by == "cpu" else 2)
+    moved = seeds * positions * model.layers * d * (56 + 12 * e) * _size(config, by)
     tape = seeds * _tape(config, size, upper, by)
     return Work(positions, model.layers * upper[0], forward * passes, moved * passes / 3, tape)
+
+
+def _size(config: TrainConfig, by: Way) -> int:
+    """Bytes of a number in a product."""
+    narrow = config.products == "bf16" or (config.products == "auto" and by != "cpu")
+    return 2 if narrow else 4
 
 
 def _tape(config: TrainConfig, size: int, upper: tuple[int, ...], by: Way) -> float:
@@ -75,7 +81,7 @@ def _tape(config: TrainConfig, size: int, upper: tuple[int, ...], by: Way) -> fl
     steps are recomputed, only their states are kept, and one step at a time in full.
     """
     model = config.model
-    number = 4 if by == "cpu" else 2
+    number = _size(config, by)
     layers = model.layers * ((11 + 3 * model.expansion) * model.width * number + 8)
     state = 4 * model.width + 4
     everything = sum(upper) * size
