@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("looped.commands.trace", "runs a task's n-RASP-L program and prints variable × step"),
     "check": ("looped.commands.check", "checks n-RASP-L programs in a file, naming line and rule"),
     "compile": ("looped.commands.compile", "an n-RASP-L program into the weights of a looped Transformer"),
+    "compare": ("looped.commands.compare", "does a model simulate the program? reads its variables from the states"),
     "solve": ("looped.commands.solve", "a model answers a question, or one a line from stdin"),
     "train": ("looped.commands.train", "trains a model; the same command again resumes"),
     "evaluate": ("looped.commands.evaluate", "accuracy of runs by length and stopping rule"),

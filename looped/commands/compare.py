@@ -1,0 +1,65 @@
+"""`looped compare`: does a model simulate the program? Reads the program's variables from the model's states.
+
+$ looped compare copy --model runs/copy-fop-loop-adaptive-quick --length 8
+variable  step  from state  from token
+seq          1      1.0000      0.5021
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import tyro
+
+from looped import batches, devices, tasks
+from looped.commands import print_json, print_table
+from looped.compiler.probe import probe
+from looped.errors import InputError
+from looped.rasp import programs
+from looped.solve import load
+
+
+@dataclass(frozen=True)
+class Args:
+    """Fit a linear map from a model's states to the variables of the task's n-RASP-L program, step by step."""
+
+    task: Annotated[str, tyro.conf.Positional]
+    """The task's name."""
+    model: Annotated[Path, tyro.conf.arg(metavar="PATH")]
+    """A checkpoint (seed-0.safetensors, or what `looped compile` wrote) or a run's folder."""
+    length: int = 12
+    """Length of the questions."""
+    samples: int = 512
+    """Questions; half of them fit the maps, the other half test them."""
+    seed: int = 0
+    """Of the questions."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    json: bool = False
+    """One JSON object a variable and step."""
+
+
+def run(args: Args) -> int:
+    """Probes and prints."""
+    task, device = tasks.get(args.task), devices.pick(args.device)
+    solver = load(args.model, device)
+    if solver.task is not task:
+        raise InputError(f"{args.model} is a model for {solver.task.name}, not for {task.name}")
+    if solver.method.prediction != "fop" or solver.method.pause:
+        raise InputError(f"{solver.method.name} is fed other rows than the program; compare a looped method")
+    if not 2 <= args.samples <= 65536:
+        raise InputError(f"--samples must be between 2 and 65536, not {args.samples}")
+    lengths = torch.full((args.samples,), task.check_length(args.length))
+    problems = task.sample(lengths, torch.Generator().manual_seed(args.seed), max_length=args.length)
+    rows = batches.lay_out(problems, task.vocab, task.row_size(args.length)).tokens.to(device)
+    found = probe(programs.get(task.name), solver.model, solver.weights, rows, int(problems.steps.max()))
+    if args.json:
+        for each in found:
+            print_json({"task": task.name, "length": args.length, "model": solver.name, **asdict(each)})
+    else:
+        lines = [(e.variable, e.step, f"{e.accuracy:.4f}", f"{e.from_token:.4f}") for e in found]
+        print_table(("variable", "step", "from state", "from token"), lines)
+    return 0

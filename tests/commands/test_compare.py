@@ -1,0 +1,35 @@
+"""`looped compare`: the variables of a program in a model's states."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+def test_a_compiled_model_holds_its_program(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "c.safetensors"
+    cli("compile", "copy", "--out", file)
+    code, out, _ = cli("compare", "copy", "--model", file, "--length", 4, "--samples", 64, "--json")
+    assert code == 0
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [(line["variable"], line["step"]) for line in lines] == [("seq", step) for step in (1, 2, 3, 4)]
+    assert all(line["accuracy"] > 0.99 for line in lines)
+    assert lines[-1]["from_token"] < 0.9
+    code, out, _ = cli("compare", "copy", "--model", file, "--length", 2, "--samples", 16)
+    assert out.splitlines()[0].split() == ["variable", "step", "from", "state", "from", "token"]
+
+
+def test_what_cannot_be_compared(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "c.safetensors"
+    cli("compile", "copy", "--out", file)
+    for words, sentence in (
+        (("parity",), "is a model for copy, not for parity"),
+        (("copy", "--samples", 1), "--samples must be between 2 and 65536"),
+        (("copy", "--length", 0), "length must be between 1"),
+    ):
+        code, _, err = cli("compare", *words, "--model", file)
+        assert code == 2
+        assert sentence in err
