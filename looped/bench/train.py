@@ -106,7 +106,7 @@ def _case(config: TrainConfig, device: torch.device, precision: torch.dtype) -> 
 
 def _ours(config: TrainConfig, device: torch.device, precision: torch.dtype) -> tuple[Engine, Measured]:
     """An engine at work. It is made twice: the first time compiles, the second only captures."""
-    _, first = ready(config, device, precision)
+    first = ready(config, device, precision)[1]
     free(device)
     (engine, second), used = gauge.peak_bytes(lambda: ready(config, device, precision), device)
     return engine, {
