@@ -5,7 +5,9 @@
     paper.py      the paper's figures: rows of runs and plans
     sweepfile.py  a file of runs, or a grid of them
     results.py    measured rows in files, each with where it comes from
+    partial.py    what was measured before somebody had to stop
     jobs.py       a run with its plans, and how it stands, read from the disk
+    locks.py      who works on what
     worker.py     one job in a process of its own
     engines/      who starts the workers: one small interface
     drive.py      from jobs to their end

@@ -17,30 +17,25 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from safetensors import SafetensorError, safe_open
 
 from looped import checkpoints, runs, serial
 from looped.errors import InputError
 from looped.experiments import results
+from looped.experiments.locks import hold, is_held
 from looped.experiments.plan import Plan
 from looped.experiments.spec import check_name
 from looped.training.config import TrainConfig
-
-if sys.platform != "win32":
-    import fcntl
 
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 DESK, CANCEL = ".jobs", "cancel"
 TAIL = 1 << 16  # bytes at the end of the metrics that hold the last report
 WRITING_S = 30.0  # longest wait for somebody who writes a job down
-PATIENCE_S = 2.0  # whoever only looks holds a lock for far less
 
 
 @dataclass(frozen=True)
@@ -259,35 +254,3 @@ def uncancel(root: Path) -> None:
 def is_cancelled(root: Path) -> bool:
     """Whether somebody asked to stop."""
     return desk(root, CANCEL).exists()
-
-
-# --- locks -------------------------------------------------------------------------------------------------
-def hold(path: Path, patience_s: float | None = None) -> IO[bytes] | None:
-    """An open lock, let go when it is closed or its process ends; None if somebody else has it."""
-    file = open(path, "ab")  # noqa: SIM115
-    deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
-    while not _flock(file):
-        if time.monotonic() > deadline:
-            file.close()
-            return None
-        time.sleep(0.05)
-    return file
-
-
-def is_held(path: Path) -> bool:
-    """Whether somebody has a lock; looking takes it for a moment, which `hold` waits out."""
-    try:
-        with open(path, "rb") as file:
-            return not _flock(file)
-    except OSError:
-        return False
-
-
-def _flock(file: IO[bytes]) -> bool:
-    if sys.platform == "win32":
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from looped import devices, runs
 from looped.errors import InputError
-from looped.experiments import jobs, results
+from looped.experiments import jobs, locks, results
 from looped.experiments.jobs import Job
 from looped.training.interrupt import Interrupt
 from looped.training.progress import Lines
@@ -52,7 +52,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Works on the job the words name; returns the exit status."""
     args = _parser().parse_args(words)
     root, name = args.job.parent.parent, args.job.stem
-    lock = jobs.hold(args.job.with_suffix(".lock"))
+    lock = locks.hold(args.job.with_suffix(".lock"))
     if lock is None:
         print(f"somebody else works on {name}", file=sys.stderr)
         return HELD

@@ -14,7 +14,7 @@ from forked import FEW
 
 from looped import runs, serial
 from looped.errors import InputError
-from looped.experiments import board, jobs, results, worker
+from looped.experiments import board, jobs, locks, results, worker
 from looped.experiments.board import LineBoard, LiveBoard, totals
 from looped.experiments.jobs import Job, Status
 from looped.experiments.plan import Plan
@@ -37,7 +37,7 @@ def test_the_life_of_a_job(small, root: Path) -> None:
     assert jobs.standing(root, job) == Status("queued")
     jobs.put(root, job)
     assert jobs.all_in(root) == [job]
-    with jobs.hold(jobs.desk(root, f"{job.name}.lock")):
+    with locks.hold(jobs.desk(root, f"{job.name}.lock")):
         assert jobs.standing(root, job).state == "running"
     train(job.config, root / job.name, stop=lambda: jobs.last_report(root / job.name)[0] >= 20)
     half = jobs.standing(root, job)
@@ -73,7 +73,7 @@ def test_a_run_trained_without_a_job_is_listed(small, root: Path) -> None:
     assert jobs.all_in(root) == [Job("by-hand", job.config)]
     assert jobs.standing(root, Job("by-hand", job.config)).state == "done"
     with runs.Run(root / "by-hand", job.config):
-        assert jobs.is_held(root / "by-hand" / "lock")
+        assert locks.is_held(root / "by-hand" / "lock")
 
 
 @pytest.mark.parametrize("blow", [b"", b"half", None])
@@ -91,10 +91,10 @@ def test_a_damaged_seed_is_made_again_from_the_last_checkpoint(small, root: Path
 
 
 def test_a_job_somebody_has_is_left_alone(small, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(locks, "PATIENCE_S", 0.1)
     job = small()
     jobs.put(root, job)
-    with jobs.hold(jobs.desk(root, f"{job.name}.lock")) as lock:
+    with locks.hold(jobs.desk(root, f"{job.name}.lock")) as lock:
         assert lock is not None
         assert work(root, job) == worker.HELD
     assert not (root / job.name).exists()

@@ -16,7 +16,7 @@ from forked import FEW, strike, victim
 
 from looped import runs
 from looped.errors import InputError
-from looped.experiments import engines, jobs, results
+from looped.experiments import engines, jobs, locks, results
 from looped.experiments.drive import Watcher, drive
 from looped.experiments.engines import Options, Row
 from looped.experiments.engines.local import Local, slots
@@ -172,7 +172,7 @@ def test_stopping_saves_first_and_the_next_start_goes_on(small, engine, tmp_path
     outcome = drive(engine(), batch, watcher=Canceller(), stop=stop)
     assert outcome.ending == how
     assert {status.state for status in outcome.statuses} == {"cancelled"}
-    assert not any(jobs.is_held(jobs.desk(root, f"{job.name}.lock")) for job in batch)
+    assert not any(locks.is_held(jobs.desk(root, f"{job.name}.lock")) for job in batch)
     saved = jobs.saved_step(root / batch[0].name / runs.STATE)
     assert saved is not None
     assert 20 <= saved < 400

@@ -23,7 +23,7 @@ import torch
 
 import looped
 from looped import devices, runs
-from looped.experiments import jobs
+from looped.experiments import jobs, locks
 from looped.experiments.engines import Engine, Handle, Options
 from looped.experiments.jobs import Job, Status
 from looped.experiments.worker import CRASHED, FULL, HELD, IMPOSSIBLE
@@ -166,7 +166,7 @@ class Local(Engine):
         step, loss = jobs.last_report(self.root / worker.job.name)
         if worker.process is not None:
             return Status("running", step, loss, reason=worker.reason)
-        held = jobs.is_held(jobs.desk(self.root, f"{worker.job.name}.lock"))
+        held = locks.is_held(jobs.desk(self.root, f"{worker.job.name}.lock"))
         return Status("running" if held else "queued", step, loss, reason=worker.reason)
 
 
