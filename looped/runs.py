@@ -5,6 +5,7 @@
     state.safetensors            all seeds at the last checkpoint, with all it takes to go on
     state.previous.safetensors   the checkpoint before that, should the last one be damaged
     seed-0.safetensors …         one seed's evaluated weights by name, without the seed axis
+    *.damaged, metrics.damaged.jsonl   what could not be read, set aside
     lock                         held while somebody trains here
 
 Every file is replaced whole (`looped.checkpoints`); `metrics.jsonl` is only appended to, synced before each

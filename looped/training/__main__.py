@@ -25,11 +25,12 @@ from looped.training import world as worlds
 from looped.training.interrupt import Interrupt
 from looped.training.progress import Lines
 from looped.training.trainer import train
+from looped.training.world import World
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Trains as the words say; the exit status is that of `looped train`."""
-    args = _parser().parse_args(words)
+    args, world = _parser().parse_args(words), World()
     try:
         config = recipes.make(args.task, args.method, args.recipe, (0,))
         config = override(config, [f"seeds={args.seeds}", *args.set])
@@ -42,7 +43,8 @@ def main(words: Sequence[str] | None = None) -> int:
             )  # fmt: skip
         world.close()
     except InputError as error:
-        print(f"looped: {' '.join(str(error).split())}", file=sys.stderr)
+        if world.rank == 0:
+            print(f"looped: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     if world.rank == 0:
         print(json.dumps(asdict(summary)))

@@ -40,7 +40,7 @@ class Measured:
         return override(paper, ["lengths=stratified", *self.changes])
 
 
-SMALL = ("max_length=10", "model.width=64", "model.heads=4", "model.bands=2,2,2,2")  # recipe `quick`
+SMALL = ("max_length=10", "model.width=64", "model.heads=4", "model.bands=2,2,2,2")
 
 # One NVIDIA H200, the whole step in one CUDA graph (docs/log.md): commit f161036, before that 12e35f8;
 # the state was in bf16 then.

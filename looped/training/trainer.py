@@ -83,7 +83,9 @@ def train(
     if time_limit_s is not None and not time_limit_s > 0:
         raise InputError(f"the time limit must be above 0 seconds, not {time_limit_s:g}")
     world = world or World()
-    with (Run if world.rank == 0 else Bystander)(folder, config) as run:
+    held: list[Run] = []
+    world.from_leader(lambda: held.append(Run(folder, config)))
+    with held[0] if held else Bystander(folder, config) as run:
         training = _Training(config, run, torch.device(device), listeners, cadence or Cadence(), world)
         try:
             return training.go(stop, time_limit_s)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -46,7 +46,7 @@ class World:
         return mine
 
     def from_leader(self, ask: Callable[[], T]) -> T:
-        """What `ask` gives in the first process, known to all."""
+        """What `ask` gives in the first process, known to all; so is its complaint, if it raises one."""
         return ask()
 
     def close(self) -> None:
@@ -74,9 +74,17 @@ class Processes(World):
 
     def from_leader(self, ask: Callable[[], T]) -> T:
         """Asks in the first process only."""
-        box = [ask() if self.rank == 0 else None]
+        box: list[Any] = [None, None]
+        if self.rank == 0:
+            try:
+                box[0] = ask()
+            except InputError as error:
+                box[1] = str(error)
         dist.broadcast_object_list(box, src=0, group=self._control)
-        return box[0]  # type: ignore[return-value]
+        if box[1] is not None:
+            raise InputError(box[1])
+        answer: T = box[0]
+        return answer
 
     def close(self) -> None:
         """Ends the group."""

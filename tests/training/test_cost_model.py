@@ -47,7 +47,7 @@ def test_the_page_tells_what_the_model_says() -> None:
     """Measured and predicted, length 1,000 and a billion parameters in docs/scale.md."""
     page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
     for one in STEPS:
-        name, ms = one.task.replace("_", " ") + (" (`quick`)" if one.changes else ""), predicted_ms(one)
+        name, ms = one.task.replace("_", " ") + (", small" if one.changes else ""), predicted_ms(one)
         shown = f"{ms:.3g}" if ms < 1000 else f"{ms:.0f}"
         assert f"| {name} | {one.seeds} | {one.ms:g} | {shown} | {100 * (ms / one.ms - 1):+.1f} % |" in page
     for run in cost.RUNS:
