@@ -11,10 +11,11 @@ import numpy as np
 from looped.compiler import bounds, controller, emit, schedule
 from looped.compiler.controller import CLOCK, Control
 from looped.compiler.frontend import Traced, trace
-from looped.compiler.lowering import Brought, Lowering, Solid, Sum
+from looped.compiler.looking import INDEX, SQUARE
+from looped.compiler.lowering import Lowering
 from looped.compiler.nodes import Domain, Node
-from looped.compiler.operations import INDEX, SQUARE
 from looped.compiler.refusal import refuse
+from looped.compiler.solids import Brought, Solid, Sum
 from looped.model.config import ModelConfig
 from looped.rasp.checker import check_program
 from looped.rasp.program import ROW, Program

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from looped.compiler.lowering import Brought, Mux, Solid, Steps, Sum
 from looped.compiler.nodes import HeadForm
 from looped.compiler.schedule import Section
+from looped.compiler.solids import Brought, Mux, Solid, Steps, Sum
 
 Pairs = tuple[tuple[Sum, Sum], ...]
 Place = Callable[[Solid], int]

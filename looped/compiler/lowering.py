@@ -1,12 +1,8 @@
 """Nodes into the few things that a layer can do. Knows sums of products and thresholds, no matrices.
 
-A solid is a number that will stand in the state: something given, something a head brings, or what a
-feed-forward layer computes in one go. Everything else is a weighted sum of solids, taken wherever it is needed.
-
-    Steps   a function of one weighted sum z: a value at the far left, and a jump at each threshold. A function of
-            several variables is one of a single z, their values read as the digits of one number.
-    Mux     one of several values, by flags: each value passes where its flags are as they should be
-    Move    the sum itself
+A solid (`solids.py`) is a number that will stand in the state: something given, something a head brings, or what
+a feed-forward layer computes in one go. Everything else is a weighted sum of solids, taken wherever it is needed. A
+function of several variables is one of a single number, their values being its digits.
 
 A chain of functions over small domains becomes one function, so that it takes one layer and not many.
 """
@@ -15,97 +11,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from looped.compiler.graph import Graph
-from looped.compiler.nodes import Array, Domain, HeadForm, Node
+from looped.compiler.nodes import Array, HeadForm, Node
+from looped.compiler.solids import Brought, Mux, Solid, Steps, Sum, Way
 from looped.compiler.tables import FUSED, evaluate, frontier
 
 MOST_FLAGS = 6  # of one choice
 DIGIT_ORDERS = 120  # orders of the digits that are tried
-
-
-@dataclass(frozen=True)
-class Sum:
-    """A weighted sum of solids and a constant."""
-
-    terms: tuple[tuple[float, Solid], ...] = ()
-    constant: float = 0.0
-
-    def plus(self, other: Sum, weight: float = 1.0) -> Sum:
-        """This sum and a multiple of another."""
-        weights = {solid: own for own, solid in self.terms}
-        for own, solid in other.terms:
-            weights[solid] = weights.get(solid, 0.0) + weight * own
-        kept = tuple((own, solid) for solid, own in weights.items() if own)
-        return Sum(kept, self.constant + weight * other.constant)
-
-
-@dataclass(frozen=True, eq=False)
-class Solid:
-    """A number in the state."""
-
-    domain: Domain
-    invariant: bool
-    name: str = ""  # of something given
-
-    def inputs(self) -> tuple[Sum, ...]:
-        """What it is computed from."""
-        return ()
-
-
-@dataclass(frozen=True, eq=False)
-class Brought(Solid):
-    """What a head brings."""
-
-    form: HeadForm = field(default_factory=HeadForm)
-    pairs: tuple[tuple[Sum, Sum], ...] = ()
-    value: Sum = field(default_factory=Sum)
-
-    def inputs(self) -> tuple[Sum, ...]:
-        """Queries, keys and the value."""
-        return (*(part for pair in self.pairs for part in pair), self.value)
-
-
-@dataclass(frozen=True, eq=False)
-class Steps(Solid):
-    """A step function of a sum: `base`, and more by each jump from its threshold on.
-
-    A threshold has a ramp before it, from `ramp[0]` to `ramp[1]` below; nothing ever stands on a ramp.
-    """
-
-    z: Sum = field(default_factory=Sum)
-    base: float = 0.0
-    jumps: tuple[tuple[float, float], ...] = ()
-    ramp: tuple[float, float] = (0.75, 0.25)
-
-    def inputs(self) -> tuple[Sum, ...]:
-        """The sum."""
-        return (self.z,)
-
-
-@dataclass(frozen=True, eq=False)
-class Way:
-    """One way through a choice: flags and what each must be, and the value that then passes."""
-
-    flags: tuple[tuple[Sum, bool], ...]
-    value: Sum
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, eq=False)
-class Mux(Solid):
-    """The value of the one way whose flags are as they must be."""
-
-    ways: tuple[Way, ...] = ()
-
-    def inputs(self) -> tuple[Sum, ...]:
-        """Flags and values."""
-        return tuple(part for way in self.ways for part in (*(flag for flag, _ in way.flags), way.value))
 
 
 class Lowering:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from looped.compiler.graph import Graph
-from looped.compiler.nodes import FLAG, Array, Node
+from looped.compiler.nodes import Array, Node
 from looped.compiler.refusal import refuse
 from looped.compiler.symbols import Symbol, check_table, compared
 from looped.rasp.core import _SIGNS, _truth
@@ -134,8 +134,3 @@ def found(graph: Graph, match: Match, key_read: Node | None) -> Node:
         return compared(graph, "==", key_read, match.query)
     classes = key_read.domain.values or ()
     return graph.point((match.query, key_read), match.table[:, list(classes)])
-
-
-def is_flag(node: Node) -> bool:
-    """Whether a node is 0 or 1."""
-    return node.domain == FLAG

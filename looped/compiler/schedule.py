@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from looped.compiler.lowering import Brought, Mux, Solid, Steps, Sum
+from looped.compiler.solids import Brought, Mux, Solid, Steps, Sum
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 
 from looped.compiler.graph import TABLE_LIMIT, Graph
-from looped.compiler.nodes import Domain, Node, values_of
+from looped.compiler.nodes import Node, values_of
 from looped.compiler.refusal import at_the_programs_line, refuse
 from looped.rasp import library
 from looped.rasp.sequence import Kind, Seq, kind_of, unwrap
-
-Operand = "Symbol | int"
 
 
 class Symbol:
@@ -197,8 +195,3 @@ def where(condition: Symbol, x_if: Symbol | int, y_else: Symbol | int) -> Symbol
 def flagged(graph: Graph, flag: Node, x: Node, default: int) -> Node:
     """`x` where the flag is 1, a constant elsewhere."""
     return graph.choose(flag, x, graph.const(default))
-
-
-def bounded(low: int, high: int) -> Domain:
-    """All integers from low to high."""
-    return Domain(low, high)

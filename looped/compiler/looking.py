@@ -1,0 +1,152 @@
+"""Three ways of looking back, which are enough for every operation of the language:
+
+    best     of the matching keys the one with the largest order, ties to the earliest: exact, nothing is averaged
+    mean     the average over all matching keys
+    number   how many match: with the first position always among those looked at, its share of the weight is
+             1 / m; of all positions j, 2(j + 1) - (j + 1)²/m is largest at j = m - 1, so a second head finds it
+
+A match may be missing: the head then brings something else, and whether its key matches is a function of the
+query and the key it brought. Knows nodes and scores, no operation by name.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from looped.compiler.graph import Graph
+from looped.compiler.matching import ByClass, Equal, Everything, Match, by_class, found
+from looped.compiler.nodes import Domain, HeadForm, Node
+from looped.compiler.refusal import refuse
+from looped.compiler.symbols import flagged
+
+SHARP = 2.0**13  # a score ahead by 1 leaves nothing for the others, even after a division by 8
+INDEX, SQUARE = "index", "index squared"
+
+
+class Looking:
+    """Looking back in one graph, for rows of at most `longest` positions."""
+
+    def __init__(self, graph: Graph, longest: int) -> None:
+        self.graph, self.longest = graph, longest
+        self.index = graph.leaf(INDEX, Domain(0, longest - 1))
+        self.index_squared = graph.leaf(SQUARE, Domain(0, (longest - 1) ** 2))
+        self.squares: dict[Node, Node] = {}  # of state variables that hold indices, where they are asked for
+
+    def square(self, x: Node) -> Node:
+        """x²: of an index a second entry that goes wherever the index goes."""
+        graph = self.graph
+        if x.finite:
+            return graph.apply([x], np.array(x.domain.values) ** 2)
+        if x is self.index:
+            return self.index_squared
+        if x.op == "leaf":
+            largest = max(abs(x.domain.low), abs(x.domain.high)) ** 2
+            name = f"{x.data[0]} squared"
+            return self.squares.setdefault(x, graph.leaf(name, Domain(0, largest), invariant=False))
+        if x.op == "affine" and len(x.args) == 1:
+            (weight,), constant = x.data
+            inner = x.args[0]
+            terms = [(weight**2, self.square(inner)), (2 * weight * constant, inner)]
+            return graph.affine(terms, constant**2)
+        if x.op == "choose":
+            return graph.choose(x.args[0], self.square(x.args[1]), self.square(x.args[2]))
+        if x.op == "read":
+            pairs = list(zip(x.args[1::2], x.args[2::2], strict=True))
+            assert isinstance(x.data, HeadForm)
+            return graph.read(x.data, pairs, self.square(x.args[0]))
+        refuse("index-order", "an attention by a sum of indices")
+
+    def best(self, match: Match, order: Node, values: list[Node]) -> list[Node]:
+        """The values at the matching key of the largest order, or anywhere if nothing matches."""
+        graph = self.graph
+        ranked = (
+            order if self._is_position(order) else graph.affine([(self.longest, order), (-1, self.index)])
+        )
+        span = _power_of_two(ranked.domain.high - ranked.domain.low + 1)
+        pairs: list[tuple[Node, Node]] = []
+        if isinstance(match, ByClass):
+            pairs = [(query, key) for query, key in match.pairs]
+            if all(query.op == "const" for query, _ in pairs):  # the query does not matter
+                ranked = graph.affine([(1, ranked), *((q.domain.low * span, k) for q, k in pairs)])
+                pairs = []
+            else:
+                pairs = [(graph.affine([(span, query)]), key) for query, key in pairs]
+        if isinstance(match, Equal):
+            if self._is_position(match.key):  # no two keys are equal: nothing to rank
+                ranked, span = graph.const(0), 1.0
+            step = 2 * span
+            pairs = [(graph.affine([(2 * step, match.query)], step / 2), match.key)]
+            ranked = graph.affine([(1, ranked), (-step, self.square(match.key))])
+        if not pairs:
+            form, pairs = HeadForm(running=True), [(graph.const(1), ranked)]
+        else:
+            form = HeadForm(scale=SHARP)
+            pairs.append((graph.const(1), ranked))
+        return [graph.read(form, pairs, value) for value in values]
+
+    def key_read(self, match: Match, order: Node) -> Node | None:
+        """The class (or value) of the key that `best` brings."""
+        if isinstance(match, Everything):
+            return None
+        return self.best(match, order, [match.key if isinstance(match, Equal) else match.key_class])[0]
+
+    def earliest(self) -> Node:
+        """The order that prefers early positions."""
+        return self.graph.affine([(-1, self.index)])
+
+    def any(self, match: Match) -> Node:
+        """Whether something matches."""
+        return found(self.graph, match, self.key_read(match, self.earliest()))
+
+    def extreme(self, match: Match, value: Node, default: int, largest: bool) -> Node:
+        """The largest or smallest value among the matches."""
+        order = value if largest else self.graph.affine([(-1, value)])
+        (read,) = self.best(match, order, [value])
+        return flagged(self.graph, found(self.graph, match, self.key_read(match, order)), read, default)
+
+    def mean(self, match: Match, value: Node, default: int) -> Node:
+        """The mean of the values among the matches, towards zero."""
+        graph = self.graph
+        if isinstance(match, Equal) and self._is_position(match.key):  # at most one key: nothing to average
+            return self.extreme(match, value, default, largest=False)
+        form, pairs = HeadForm(scale=SHARP, mean=True), []
+        if isinstance(match, ByClass):
+            pairs = list(match.pairs)
+        if isinstance(match, Equal):
+            scores = graph.affine([(-2, self.square(match.key))])
+            pairs = [(graph.affine([(4, match.query)], 1), match.key), (graph.const(1), scores)]
+        mean = graph.floor(graph.read(form, pairs, value), self.longest)
+        return flagged(graph, self.any(match), mean, default)
+
+    def _is_position(self, x: Node) -> bool:
+        return x is self.index or (x.op == "affine" and x.args == (self.index,))
+
+    def number(self, match: Match) -> Node:
+        """How many keys match."""
+        graph = self.graph
+        if isinstance(match, Everything):
+            return graph.affine([(1, self.index)], 1)
+        if isinstance(match, Equal):
+            match = self._listed(match)
+        first = graph.compare("==", self.index)
+        later = [(query, graph.choose(first, graph.const(0), key)) for query, key in match.pairs]
+        share = graph.read(HeadForm(scale=SHARP, mean=True), [*later, (graph.const(1), first)], first)
+        fine = HeadForm(scale=SHARP * _power_of_two(self.longest))
+        parabola = [
+            (graph.affine([(-2, share)], 2), self.index),
+            (graph.affine([(-1, share)]), self.index_squared),
+        ]
+        after = graph.read(fine, parabola, self.index)  # matches from the second position on
+        (start,) = self.best(Everything(), self.earliest(), [match.key_class])
+        return graph.choose(found(graph, match, start), graph.affine([(1, after)], 1), after)
+
+    def _listed(self, match: Equal) -> ByClass:
+        if not (match.key.finite and match.query.finite):
+            refuse("unbounded-domain", "a number of equal indices")
+        keys, queries = np.array(match.key.domain.values), np.array(match.query.domain.values)
+        return by_class(self.graph, match.key, match.query, keys[None, :] == queries[:, None])
+
+
+def _power_of_two(least: float) -> float:
+    """The first power of two that is at least this: as a weight it never rounds."""
+    return float(2.0 ** np.ceil(np.log2(least)))
