@@ -41,6 +41,9 @@ FOREIGN = [
 @pytest.fixture(autouse=True)
 def little_memory() -> Iterator[None]:
     """Whoever believes a header that promises the moon fails here."""
+    if not Path("/proc/self/statm").exists():  # only Linux tells how much there is
+        yield
+        return
     old = resource.getrlimit(resource.RLIMIT_AS)
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, old[1]))

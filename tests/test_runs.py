@@ -22,7 +22,8 @@ STATE = {"weights": torch.arange(4.0)}
 
 def config(**changes: object) -> TrainConfig:
     base = make("copy", "fop-loop-adaptive", "quick", (0, 1))
-    return replace(base, model=replace(base.model, width=16, heads=2, bands=(2,)), **changes)
+    small = replace(base.model, layers=2, width=16, heads=2, bands=(2,))
+    return replace(base, model=small, **{"steps": 1000, **changes})
 
 
 def anything(metadata: dict[str, str], shapes: dict[str, tuple[int, ...]]) -> None:
