@@ -21,17 +21,24 @@ from looped.errors import InputError
 
 # name → (module, summary), in the order a newcomer meets them
 COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("looped.commands.demo", "the newcomer's minute: train on short, hold on long, draw it"),
     "tasks": ("looped.commands.tasks", "the tasks with lengths, T(n) and an example row each"),
     "sample": ("looped.commands.sample", "random questions and answers in the paper's notation"),
     "trace": ("looped.commands.trace", "runs a task's n-RASP-L program and prints variable × step"),
     "check": ("looped.commands.check", "checks n-RASP-L programs in a file, naming line and rule"),
     "compile": ("looped.commands.compile", "an n-RASP-L program into the weights of a looped Transformer"),
-    "compare": ("looped.commands.compare", "does a model simulate the program? reads its variables from the states"),
+    "compare": (
+        "looped.commands.compare",
+        "does a model simulate the program? reads its variables from the states",
+    ),
     "solve": ("looped.commands.solve", "a model answers a question, or one a line from stdin"),
     "train": ("looped.commands.train", "trains a model; the same command again resumes"),
     "evaluate": ("looped.commands.evaluate", "accuracy of runs by length and stopping rule"),
     "figure": ("looped.commands.figure", "draws from files of results alone"),
-    "reproduce": ("looped.commands.reproduce", "runs what is missing of a figure of the paper, then draws it"),
+    "reproduce": (
+        "looped.commands.reproduce",
+        "runs what is missing of a figure of the paper, then draws it",
+    ),
     "sweep": (
         "looped.commands.sweep",
         "many runs from one file; the same command again does what is missing",

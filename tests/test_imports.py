@@ -29,7 +29,7 @@ LAYERS = [
     {"model"},
     {"methods"},
     {"training", "evaluation", "runs"},
-    {"bench", "compiler", "figures", "figures_ladder", "zoo", "solve", "experiments"},
+    {"bench", "compiler", "demo", "figures", "figures_ladder", "zoo", "solve", "experiments"},
     {"display"},
     {"commands", "explorer"},
     {"arguments", "cli", "__main__"},

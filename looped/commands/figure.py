@@ -44,7 +44,9 @@ def run(args: Args) -> int:
     if kind == "ladder":
         rows = figures_ladder.read_ladders(args.results)
         figure = figures_ladder.ladder(rows, args.title)
-    elif kind == "training" or (kind == "auto" and all(path.name == "metrics.jsonl" for path in args.results)):
+    elif kind == "training" or (
+        kind == "auto" and all(path.name == "metrics.jsonl" for path in args.results)
+    ):
         rows = [row for path in args.results for row in figures.read_metrics(path)]
         kind, figure = "training", figures.training(rows, args.title)
     else:

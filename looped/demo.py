@@ -1,0 +1,128 @@
+"""The newcomer's minute: train on short inputs, hold on long ones, next to a model that does not.
+
+Two models of equal size learn to copy bit strings of up to ten symbols, in the same number of gradient steps: a block
+that is applied as often as the string is long, and one that is always applied ten times, a Transformer of fixed depth.
+Then both copy strings of ten and twenty times that length. Knows nothing of terminals: the command prints and draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from looped import methods, runs, tasks
+from looped.evaluation.measure import Row, Subject, measure
+from looped.model.loop import LoopedTransformer
+from looped.rasp import checker, programs
+from looped.rasp.trace import trace
+from looped.training import config as recipes
+from looped.training.config import TrainConfig
+from looped.training.progress import Listener
+from looped.training.trainer import Cadence, Summary, train
+
+TASK, SEED = "copy", 0
+TIMES = (1, 2, 5, 10, 20)  # of the training length
+ILLUSTRATED = (("copy", "1 0"), ("parity", "1 1"), ("addition", "1 0 + 1 1"))  # the paper's figure, n = 2
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One of the two models."""
+
+    name: str  # of its folder
+    what: str  # in words
+    config: TrainConfig
+
+
+def contestants(steps: int = 0) -> tuple[Contestant, Contestant]:
+    """The looped model and the one of fixed depth; `steps` gradient steps each, or the recipe's."""
+    looped = recipes.make(TASK, "fop-loop-adaptive", "quick", (SEED,))
+    looped = replace(looped, steps=steps or looped.steps)
+    free = replace(looped.model, bands=())  # every head sees everything before it: at fixed depth it has to
+    fixed = replace(looped, method="fop-loop-fixed", model=free, noise=0.0)
+    return (
+        Contestant("looped", "as often as the input is long", looped),
+        Contestant("fixed", f"always {fixed.max_length} times", fixed),
+    )
+
+
+def race(
+    folder: Path,
+    pair: Sequence[Contestant],
+    listener: Callable[[], Listener],
+    seconds: float,
+    stop: Callable[[], bool] = lambda: False,
+) -> list[Summary]:
+    """Trains both, each for at most half of the seconds; the same call goes on where it was stopped."""
+    quiet = Cadence(evaluate_steps=pair[0].config.steps)  # evaluation comes at the end
+    return [
+        train(
+            each.config, folder / each.name, "cpu",
+            listeners=[listener()], cadence=quiet, stop=stop, time_limit_s=seconds / len(pair),
+        )
+        for each in pair
+    ]  # fmt: skip
+
+
+def exam(
+    folder: Path,
+    pair: Sequence[Contestant],
+    samples: int,
+    on_progress: Callable[[list[Row]], None] | None = None,
+) -> list[Row]:
+    """How often each is exactly right, from the training length to twenty times it."""
+    rows: list[Row] = []
+    for each in pair:
+        trained = runs.load_seed(folder / each.name / f"seed-{SEED}.safetensors")
+        model = LoopedTransformer(each.config.model)
+        with torch.no_grad():
+            weights = model.prepare(trained.row[None])
+        longest = each.config.max_length
+        subject = Subject(
+            tasks.get(TASK),
+            methods.get(each.config.method),
+            model,
+            weights,
+            (SEED,),
+            longest,
+            each.config.recipe,
+        )
+        lengths = [times * longest for times in TIMES]
+        rows += measure(subject, lengths, samples, seed=1, on_progress=on_progress)
+    return rows
+
+
+def check_programs(longest: int, on_progress: Callable[[str], None] | None = None) -> dict[str, int]:
+    """Every task's n-RASP-L program, checked for legality and held to the task's answer up to a length.
+
+    Returns how many problems each answered; raises if a program is illegal or wrong.
+    """
+    solved: dict[str, int] = {}
+    for name, task in tasks.TASKS.items():
+        program = programs.get(name)
+        faults = checker.check_program(program)
+        assert not faults, f"{name}: {faults[0]}"
+        generator = torch.Generator().manual_seed(SEED)
+        lengths = [n for n in (1, 2, 3, 5, 10, 20, 50, 100, 200) if n <= longest]
+        for n in lengths:
+            problem = task.sample(torch.tensor([n]), generator, max_length=n)
+            question = task.vocab.decode(problem.question[0, : int(problem.question_length)].tolist())
+            answer = trace(program, program.row(question)).answer
+            assert answer == task.solve(question), f"{name} is wrong on {task.format_question(question)}"
+        solved[name] = len(lengths)
+        if on_progress is not None:
+            on_progress(name)
+    return solved
+
+
+def illustrations() -> list[tuple[str, list[str], dict[str, list[list[str]]]]]:
+    """The paper's three programs at work on two symbols, as `figures.programs` draws them."""
+    drawn = []
+    for name, question in ILLUSTRATED:
+        program = programs.get(name)
+        run = trace(program, program.row(question.split()))
+        drawn.append((name, program.vocab.decode(run.row.tolist()), {v: run.grid(v) for v in run.variables}))
+    return drawn
