@@ -1,4 +1,4 @@
-"""`looped bench`: this program measured against its peers, both in one run. What can be measured is in `looped.bench`."""
+"""`looped bench`: this program measured against its peers, both in one run. The benches are in `looped.bench`."""
 
 from __future__ import annotations
 

@@ -119,6 +119,18 @@ if triton is not None:
         return scale
 
     @triton.jit
+    def _head(place, at_bias, width, d, inside, HEAD: tl.constexpr, BIAS: tl.constexpr):
+        """Queries, keys and values of one head, with their bias where it is still to be added."""
+        q = tl.load(place, mask=inside, other=0.0)
+        k = tl.load(place + width, mask=inside, other=0.0)
+        v = tl.load(place + 2 * width, mask=inside, other=0.0)
+        if BIAS:
+            q += tl.load(at_bias, mask=d < HEAD, other=0.0)[None, :]
+            k += tl.load(at_bias + width, mask=d < HEAD, other=0.0)[None, :]
+            v += tl.load(at_bias + 2 * width, mask=d < HEAD, other=0.0)[None, :]
+        return q, k, v
+
+    @triton.jit
     def _share(q, k, band, scale, size, BLOCK: tl.constexpr, PRECISION: tl.constexpr):
         """Softmax over the keys each query sees."""
         at = tl.arange(0, BLOCK)
@@ -143,15 +155,9 @@ if triton is not None:
         width = heads * HEAD
         at, d = tl.arange(0, BLOCK), tl.arange(0, BLOCK_HEAD)
         inside = (at[:, None] < size) & (d[None, :] < HEAD)
-        place = qkv + seed * qkv_stride + (row * size + at[:, None]) * 3 * width + head * HEAD + d[None, :]
-        q = tl.load(place, mask=inside, other=0.0)
-        k = tl.load(place + width, mask=inside, other=0.0)
-        v = tl.load(place + 2 * width, mask=inside, other=0.0)
-        if BIAS:
-            at_bias = bias + seed * 3 * width + head * HEAD + d
-            q += tl.load(at_bias, mask=d < HEAD, other=0.0)[None, :]
-            k += tl.load(at_bias + width, mask=d < HEAD, other=0.0)[None, :]
-            v += tl.load(at_bias + 2 * width, mask=d < HEAD, other=0.0)[None, :]
+        spot = (row * size + at[:, None]) * 3 * width + head * HEAD + d[None, :]
+        at_bias = bias + seed * 3 * width + head * HEAD + d
+        q, k, v = _head(qkv + seed * qkv_stride + spot, at_bias, width, d, inside, HEAD, BIAS)
         band = tl.load(bands + head)
         scale = _scale(at, band, HEAD, SHARPEN)
         share = _share(q, k, band, scale, size, BLOCK, PRECISION)
@@ -173,15 +179,8 @@ if triton is not None:
         at, d = tl.arange(0, BLOCK), tl.arange(0, BLOCK_HEAD)
         inside = (at[:, None] < size) & (d[None, :] < HEAD)
         spot = (row * size + at[:, None]) * 3 * width + head * HEAD + d[None, :]
-        place = qkv + seed * qkv_stride + spot
-        q = tl.load(place, mask=inside, other=0.0)
-        k = tl.load(place + width, mask=inside, other=0.0)
-        v = tl.load(place + 2 * width, mask=inside, other=0.0)
-        if BIAS:
-            at_bias = bias + seed * 3 * width + head * HEAD + d
-            q += tl.load(at_bias, mask=d < HEAD, other=0.0)[None, :]
-            k += tl.load(at_bias + width, mask=d < HEAD, other=0.0)[None, :]
-            v += tl.load(at_bias + 2 * width, mask=d < HEAD, other=0.0)[None, :]
+        at_bias = bias + seed * 3 * width + head * HEAD + d
+        q, k, v = _head(qkv + seed * qkv_stride + spot, at_bias, width, d, inside, HEAD, BIAS)
         at_grad = grad + seed * grad_stride + (row * size + at[:, None]) * width + head * HEAD + d[None, :]
         g = tl.load(at_grad, mask=inside, other=0.0)
         band = tl.load(bands + head)

@@ -51,10 +51,7 @@ def residual_norm(
 
 def norm_backward(residual: Tensor, grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
     """out ← residual + the gradient through the norm."""
-    _norm_backward[_grid(out)](
-        residual, grad, normal, rstd, out, out.shape[1],
-        residual.stride(0), grad.stride(0), normal.stride(0), rstd.stride(0), out.stride(0), **_norm_tile(out),
-    )  # fmt: skip
+    input_backward(residual, grad, normal, rstd, out, None)
 
 
 def boundary_backward(
@@ -176,21 +173,6 @@ if triton is not None:
         result, scale_back = _normalise(new, inside, WIDTH)
         tl.store(normal + seed * normal_stride + at, result.to(normal.dtype.element_ty), mask=inside)
         tl.store(rstd + seed * rstd_stride + row, scale_back, mask=row < rows)
-
-    @triton.jit
-    def _norm_backward(
-        residual, grad, normal, rstd, out, rows,
-        residual_stride, grad_stride, normal_stride, rstd_stride, out_stride,
-        WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
-    ):  # fmt: skip
-        """See `norm_backward`."""
-        seed, row, _, at, inside = _tile_at(rows, WIDTH, BLOCK, TILE)
-        g = tl.load(grad + seed * grad_stride + at, mask=inside, other=0.0).to(tl.float32)
-        n = tl.load(normal + seed * normal_stride + at, mask=inside, other=0.0).to(tl.float32)
-        r = tl.load(rstd + seed * rstd_stride + row, mask=row < rows, other=0.0)
-        g = _through_norm(g, n, r, inside, WIDTH)
-        g += tl.load(residual + seed * residual_stride + at, mask=inside, other=0.0).to(tl.float32)
-        tl.store(out + seed * out_stride + at, g.to(out.dtype.element_ty), mask=inside)
 
     @triton.jit
     def _input_backward(
