@@ -27,6 +27,7 @@ MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (6, 2, 1, 2)))
 SUFFIXES = (".svg", ".png", ".pdf")
 LARGEST_FILE = 256 * 2**20
+COLUMNS = 3  # panels side by side
 INK, FAINT = "#222222", "#888888"
 
 
@@ -152,11 +153,16 @@ def save(figure: Figure, path: Path) -> None:
 
 # --- accuracy by length -------------------------------------------------------------------------------------
 def accuracy_by_length(
-    rows: Iterable[Row], trained: Mapping[str, int] | None = None, title: str = "", lines: Sequence[str] = ()
+    rows: Iterable[Row],
+    trained: Mapping[str, int] | None = None,
+    title: str = "",
+    lines: Sequence[str] = (),
+    doubling: bool = False,
 ) -> Figure:
     """A panel for each task, a line for each method (and rule, where several are there); mean ± standard error.
 
-    The longest training length is a dashed upright; `lines` fixes the order of the legend.
+    The longest training length is a dashed upright; `lines` fixes the order of the legend; with `doubling`, every
+    doubling of the length takes the same width.
     """
     groups = _by_task(rows)
     names = [*lines, *dict.fromkeys(name for task in groups.values() for name in task)]
@@ -167,14 +173,15 @@ def accuracy_by_length(
             for name in names:
                 if name in series:
                     _line(panel, names.index(name), name, series[name])
+            if doubling:
+                lengths = sorted({length for values in series.values() for length in values})
+                panel.set_xscale("log")
+                panel.set_xticks(lengths, [str(length) for length in lengths], minor=False)
+                panel.minorticks_off()
             if task in (trained or {}):
-                panel.axvline((trained or {})[task], color=FAINT, linestyle="--", linewidth=1)
-                panel.annotate(
-                    "trained to here", ((trained or {})[task], 0.02), xytext=(3, 0), textcoords="offset points",
-                    fontsize=6.5, color=FAINT, rotation=90, va="bottom",
-                )  # fmt: skip
+                _mark(panel, (trained or {})[task])
             panel.set(title=_words(task), xlabel="length", ylim=(-0.03, 1.03))
-        panels[0].set_ylabel("exact match")
+        _label(panels, "exact match")
         _legend(figure, panels[0], names, title)
     return figure
 
@@ -206,6 +213,20 @@ def _line(panel: Axes, number: int, name: str, values: Mapping[int, Sequence[flo
     panel.fill_between(lengths, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
+def _mark(panel: Axes, trained: int) -> None:
+    """A dashed upright at the longest training length, its words on the side where there is room."""
+    panel.axvline(trained, color=FAINT, linestyle="--", linewidth=1)
+    low, here = (
+        float(panel.transAxes.inverted().transform(panel.transData.transform((x, 0)))[0])
+        for x in (panel.get_xlim()[0], trained)
+    )
+    side = -1 if here - low > 0.12 else 1
+    panel.annotate(
+        "trained to here", (trained, 0.02), xytext=(3 * side, 0), textcoords="offset points",
+        fontsize=6.5, color=FAINT, rotation=90, va="bottom", ha="right" if side < 0 else "left",
+    )  # fmt: skip
+
+
 # --- accuracy and confidence by step ------------------------------------------------------------------------
 def by_step(rows: Iterable[Row], title: str = "") -> Figure:
     """Accuracy and surprise after every loop step, a panel for each task and length; the chosen step marked."""
@@ -230,11 +251,12 @@ def by_step(rows: Iterable[Row], title: str = "") -> Figure:
             )
             other.grid(visible=False)
             for chosen in sorted({row["chosen"] for row in found}):
-                panel.axvline(chosen, color=FAINT, linestyle=":", linewidth=1.2)
-        panels[0].set_ylabel("exact match")
-        handles = [*panels[0].get_lines()[:1], *other.get_lines()]
+                panel.axvline(chosen, color=FAINT, linestyle=":", linewidth=1.2, label="step chosen")
+        _label(panels, "exact match")
+        other.set_ylabel("cross entropy")
+        handles = [*panels[0].get_lines()[:2], *other.get_lines()]
         figure.legend(
-            handles, [str(line.get_label()) for line in handles], loc="outside lower center", ncols=2
+            handles, [str(line.get_label()) for line in handles], loc="outside lower center", ncols=3
         )
         if title:
             figure.suptitle(title)
@@ -307,13 +329,20 @@ def _cells(panel: Axes, y: float, label: str, values: Sequence[str], before: Seq
 
 # --- shared -------------------------------------------------------------------------------------------------
 def _panels(count: int) -> tuple[Figure, list[Axes]]:
-    columns = min(3, max(1, count))
+    columns = min(COLUMNS, max(1, count))
     rows = -(-count // columns)
-    figure = Figure(figsize=(2.5 * columns + 0.4, 2.0 * rows + 0.6))
+    width, height = (4.2, 2.4) if count == 1 else (2.5, 2.0)
+    figure = Figure(figsize=(width * columns + 0.4, height * rows + 0.6))
     panels = [panel for line in figure.subplots(rows, columns, squeeze=False) for panel in line]
     for panel in panels[count:]:
         panel.set_visible(False)
     return figure, panels
+
+
+def _label(panels: Sequence[Axes], words: str) -> None:
+    """What lies upwards, said once a row of panels."""
+    for panel in panels[::COLUMNS]:
+        panel.set_ylabel(words)
 
 
 def _legend(figure: Figure, panel: Axes, names: Sequence[str], title: str) -> None:
