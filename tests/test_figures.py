@@ -66,6 +66,25 @@ def test_the_order_of_the_legend_can_be_given() -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ntp", "fop-loop-adaptive"]
 
 
+@pytest.mark.parametrize(("trained", "side"), [(5, "left"), (10, "left"), (50, "right")])
+def test_the_training_length_is_told_where_there_is_room(trained: int, side: str) -> None:
+    rows = [row(length=length) for length in (5, 10, 50, 100)]
+    (label,) = figures.accuracy_by_length(rows, {"copy": trained}).axes[0].texts
+    assert label.get_ha() == side
+
+
+def test_doubling_shows_every_length_on_its_axis() -> None:
+    panel = figures.accuracy_by_length(ROWS, doubling=True).axes[0]
+    assert panel.get_xscale() == "log"
+    assert [label.get_text() for label in panel.get_xticklabels()] == ["5", "10", "20"]
+
+
+def test_every_row_of_panels_says_what_lies_upwards() -> None:
+    rows = [row(task=f"task {i}") for i in range(5)]
+    labels = [panel.get_ylabel() for panel in figures.accuracy_by_length(rows).axes]
+    assert labels == ["exact match", "", "", "exact match", "", ""]
+
+
 def test_by_step_marks_the_chosen_step() -> None:
     steps = [row(step=t, surprise=abs(t - 3) / 10, chosen=3, accuracy=float(t == 3)) for t in range(1, 6)]
     figure = figures.by_step(steps)

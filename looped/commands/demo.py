@@ -35,7 +35,7 @@ class Args:
     seconds: float = 90.0
     """The most that training may take, for both models together."""
     samples: int = 200
-    """Problems a length in the exam at the end."""
+    """Problems a length in the exam at the end; a quarter of them at the longest."""
     steps: int = 0
     """Gradient steps of the looped model; the other takes three times as many. 0: the recipe's."""
     json: bool = False
@@ -90,13 +90,8 @@ def _examined(args: Args, pair: Sequence[Contestant]) -> list[Row]:
 
     note(f"Exam, {args.samples} fresh problems a length:")
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        work = [length**2 for length in demo.LENGTHS]  # of the looped model: n passes over n positions
-        bar = progress.add_task("copying", total=sum(work))
-        passes = {pair[0].config.method: 1, pair[1].config.method: 0}
-        return demo.exam(
-            args.out, pair, args.samples,
-            lambda rows: progress.advance(bar, passes[rows[0].method] * rows[0].length ** 2),
-        )  # fmt: skip
+        bar = progress.add_task("copying", total=len(pair) * (len(demo.LENGTHS) + 1))
+        return demo.exam(args.out, pair, args.samples, lambda rows: progress.advance(bar))
 
 
 def _keep(out: Path, pair: Sequence[Contestant], rows: Sequence[Row]) -> None:
@@ -149,5 +144,6 @@ def _conclude(out: Path, pair: Sequence[Contestant], rows: Sequence[Row]) -> Non
         f"one of the same size in {other:.1%}."
     )
     note(
-        "Next: `looped trace addition 1011+0110` shows a program at work, `looped train parity --recipe quick` trains."
+        "Next: `looped trace addition 1011+0110` shows a program at work, `looped train parity --recipe quick` trains "
+        "a model of another task."
     )

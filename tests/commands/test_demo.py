@@ -16,9 +16,10 @@ from looped.model.weights import Layout
 def test_the_two_models_are_of_equal_size() -> None:
     looped, fixed = demo.contestants()
     assert Layout(looped.config.model).parameters == Layout(fixed.config.model).parameters
-    assert looped.config.steps == fixed.config.steps
     assert looped.config.max_length == fixed.config.max_length
+    assert looped.config.steps <= fixed.config.steps, "the ordinary model gets no fewer gradient steps"
     assert not fixed.config.model.bands, "at fixed depth every head must see everything"
+    assert demo.contestants(7)[0].config.steps == 7
 
 
 def test_programs_are_checked_and_drawn() -> None:
@@ -31,20 +32,37 @@ def test_a_short_demo_leaves_pictures_and_runs(tmp_path: Path, cli: Callable[...
     code, out, err = cli(*words, "--json")
     assert code == 0
     found = json.loads(out)
-    trained = demo.contestants()[0].config.max_length
-    assert {row["length"] for row in found["rows"]} == {times * trained for times in demo.TIMES}
-    assert len(found["rows"]) == 2 * len(demo.TIMES)
+    methods = [each.config.method for each in demo.contestants()]
+    asked = [(method, length) for method in methods for length in (*demo.LENGTHS, demo.FARTHEST)]
+    assert [(row["method"], row["length"]) for row in found["rows"]] == asked
+    assert {row["length"]: row["samples"] for row in found["rows"]}[demo.FARTHEST] == 1, (
+        "a quarter of 2, at least 1"
+    )
     for name in ("demo.png", "demo.svg", "programs.svg", "looped/seed-0.safetensors", "fixed/metrics.jsonl"):
         assert (tmp_path / name).stat().st_size > 0, name
     assert "all legal, all right" in err
+    assert json.loads((tmp_path / "results.json").read_text())["rows"] == found["rows"]
+    assert cli("figure", tmp_path / "results.json", "--out", tmp_path / "again.svg").code == 0
 
     code, out, err = cli(*words)  # both runs are there: straight to the exam
     assert code == 0
     assert "trained to here" in out
     assert "At ten times the training length" in err
+    assert [line.split()[0] for line in out.splitlines()[2:]] == [
+        str(length) for _, length in asked[: len(asked) // 2]
+    ]
 
 
-@pytest.mark.parametrize("words", [("--seconds", "0"), ("--samples", "0"), ("--steps", "-1")])
+def test_a_slow_machine_sits_the_exam_when_the_time_is_up(tmp_path: Path, cli: Callable[..., Any]) -> None:
+    code, _, err = cli("demo", "--out", tmp_path, "--steps", 100_000, "--samples", 1, "--seconds", 0.001)
+    assert code == 0
+    assert err.count("time was up after") == 2
+    assert (tmp_path / "demo.png").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("--seconds", "0"), ("--seconds", "nan"), ("--samples", "0"), ("--steps", "-1")]
+)
 def test_refuses(words: tuple[str, str], tmp_path: Path, cli: Callable[..., Any]) -> None:
     code, out, err = cli("demo", "--out", tmp_path, *words)
     assert (code, out, err.count("\n")) == (2, "", 1)
