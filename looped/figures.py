@@ -28,6 +28,7 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0,
 SUFFIXES = (".svg", ".png", ".pdf")
 LARGEST_FILE = 256 * 2**20
 COLUMNS = 3  # panels side by side
+CLOSEST = 1.15  # how many times the last one named a length must be, to be named on an axis of doublings
 INK, FAINT = "#222222", "#888888"
 
 
@@ -174,10 +175,7 @@ def accuracy_by_length(
                 if name in series:
                     _line(panel, names.index(name), name, series[name])
             if doubling:
-                lengths = sorted({length for values in series.values() for length in values})
-                panel.set_xscale("log")
-                panel.set_xticks(lengths, [str(length) for length in lengths], minor=False)
-                panel.minorticks_off()
+                _doubling(panel, sorted({length for values in series.values() for length in values}))
             if task in (trained or {}):
                 _mark(panel, (trained or {})[task])
             panel.set(title=_words(task), xlabel="length", ylim=(-0.03, 1.03))
@@ -211,6 +209,17 @@ def _line(panel: Axes, number: int, name: str, values: Mapping[int, Sequence[flo
     low = [mean - error for mean, error in zip(means, errors, strict=True)]
     high = [mean + error for mean, error in zip(means, errors, strict=True)]
     panel.fill_between(lengths, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _doubling(panel: Axes, lengths: Sequence[int]) -> None:
+    """A logarithmic axis that names the lengths themselves, as far as their names do not touch."""
+    named: list[int] = []
+    for length in lengths:
+        if not named or length >= CLOSEST * named[-1]:
+            named.append(length)
+    panel.set_xscale("log")
+    panel.set_xticks(named, [str(length) for length in named])
+    panel.minorticks_off()
 
 
 def _mark(panel: Axes, trained: int) -> None:
