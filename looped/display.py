@@ -1,6 +1,7 @@
 """Listeners that need more than a bare machine has: a live table on a terminal, an experiment tracker.
 
-    copy · fop-loop-adaptive · quick   ━━━━━━━━━━━╸━━━━━━━  612/1000  length 10  16.1 steps/s  0:24 left
+    copy · fop-loop-adaptive · quick
+    ━━━━━━━━━━━╸━━━━━━━  612/1000  length 10  16.1 steps/s  0:24 left
      seed    loss   exact   exact at 10
         0  0.0213   0.953         0.812
         1  0.0197   0.969         0.844
@@ -77,13 +78,11 @@ class LiveTable(Listener):
     def _draw(self) -> Group:
         config, report = self._config, self._report
         assert config is not None
-        head = Table.grid(padding=(0, 2))
-        name = f"{config.task} · {config.method} · {config.recipe}"
+        name = Text(f"{config.task} · {config.method} · {config.recipe}")
         if report is None:
-            head.add_row(name, "first steps …")
-            return Group(head)
+            return Group(name, Text("first steps …"))
+        head = Table.grid(padding=(0, 2))
         head.add_row(
-            name,
             ProgressBar(total=config.steps, completed=report.step, width=30),
             f"{report.step}/{config.steps}",
             f"length {report.length}",
@@ -98,7 +97,7 @@ class LiveTable(Listener):
                 str(seed.seed), _number(seed.loss, 4), _number(seed.accuracy, 3),
                 _number(seed.accuracy_longest, 3), _number(seed.norm, 3), "" if seed.training else "stopped",
             )  # fmt: skip
-        return Group(head, table, Text(self._evaluated))
+        return Group(name, head, table, Text(self._evaluated))
 
 
 def _number(value: float | None, digits: int) -> str:
