@@ -261,7 +261,7 @@ def load_seed(path: Path) -> Trained:
 def number(metadata: Metadata, name: str) -> int | None:
     """The whole number under a name, from 0 on; None if there is none."""
     text = metadata.get(name, "")
-    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS else None
 
 
 def _config_in(metadata: Metadata) -> TrainConfig:
