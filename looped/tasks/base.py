@@ -41,7 +41,7 @@ class Problems:
 
 @dataclass(frozen=True)
 class Paper:
-    """What the paper fixes for a task: training lengths, block and schedule (FACTS in `docs/paper.md`)."""
+    """What the paper fixes for a task: training lengths, block and schedule."""
 
     max_length: int  # longest training length
     layers: int  # layers of the looped block
