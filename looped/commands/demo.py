@@ -144,6 +144,6 @@ def _conclude(out: Path, pair: Sequence[Contestant], rows: Sequence[Row]) -> Non
         f"one of the same size in {other:.1%}."
     )
     note(
-        "Next: `looped trace addition 1011+0110` shows a program at work, `looped train parity --recipe quick` trains "
-        "a model of another task."
+        "Next: `looped trace addition 1011+0110` shows a program at work; `looped train parity --recipe quick "
+        "--steps 1000 --interval 50 --set noise=0.1` trains a model of another task that holds as far."
     )
