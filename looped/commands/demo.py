@@ -37,7 +37,7 @@ class Args:
     samples: int = 200
     """Problems a length in the exam at the end; a quarter of them at the longest."""
     steps: int = 0
-    """Gradient steps of the looped model; the other takes three times as many. 0: the recipe's."""
+    """Gradient steps of the looped model; the other takes three times as many. 0: 500."""
     json: bool = False
     """Print what came out as one JSON object."""
 
@@ -144,6 +144,6 @@ def _conclude(out: Path, pair: Sequence[Contestant], rows: Sequence[Row]) -> Non
         f"one of the same size in {other:.1%}."
     )
     note(
-        "Next: `looped trace addition 1011+0110` shows a program at work; `looped train parity --recipe quick "
-        "--steps 1000 --interval 50 --set noise=0.1` trains a model of another task that holds as far."
+        "Next: `looped trace addition 1011+0110` shows a program at work; `looped train parity --recipe quick` "
+        "trains a model of another task that holds as far."
     )

@@ -4,7 +4,7 @@
 |--------|--------------------------------------------------------------------------------------------------|
 | paper  | the paper's hyperparameters to the letter: 100k steps, lr 1e-4, lengths drawn independently         |
 | fast   | the paper's model and accuracy in 12,000 steps: larger lr, shorter stages, stratified lengths       |
-| quick  | one narrow banded layer and short lengths: half a minute on a CPU core                            |
+| quick  | one narrow banded layer and short lengths: under a minute on a CPU core                           |
 """
 
 from __future__ import annotations
@@ -140,11 +140,11 @@ def fast(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
 
 
 def quick(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
-    """Half a minute on one CPU core: one narrow layer whose heads see one position back, short lengths.
+    """Under a minute on one CPU core: one narrow layer whose heads see one position back, short lengths.
 
     Noise on the state makes the step forgive its own small errors, and so hold for many more steps than it was
-    trained for: of seven seeds of copy, one in four was exact at ten times the training length without, three of
-    three with it.
+    trained for: copy without it was exact at ten times the training length for one seed in four, with it copy is for
+    three of three, and parity right in 99.7 % of the cases there.
     """
     heads = 4
     return TrainConfig(
@@ -156,14 +156,14 @@ def quick(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
         ),
         seeds=seeds,
         max_length=min(10, task.paper.max_length),
-        steps=500,
-        interval=30,
+        steps=1_000,
+        interval=50,
         lr=(4e-3,),
         warmup=50,
         betas=(0.9, 0.98),
         batch=32,
         lengths="stratified",
-        noise=0.2,
+        noise=0.1,
     )
 
 
