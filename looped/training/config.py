@@ -144,7 +144,7 @@ def quick(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
 
     Noise on the state makes the step forgive its own small errors, and so hold for many more steps than it was
     trained for: copy without it was exact at ten times the training length for one seed in four, with it copy is for
-    three of three, and parity right in 99.7 % of the cases there.
+    three of three, and parity right in 99.7 % of the cases there. It was chosen by looking at those lengths.
     """
     heads = 4
     return TrainConfig(
