@@ -39,6 +39,15 @@ class Layer:
     down: Tensor
     down_bias: Tensor
 
+    def pairs(self) -> list[tuple[Tensor, Tensor]]:
+        """Each matrix with its bias."""
+        return [
+            (self.qkv, self.qkv_bias),
+            (self.out, self.out_bias),
+            (self.up, self.up_bias),
+            (self.down, self.down_bias),
+        ]
+
 
 def fold(weights: dict[str, Tensor], index: int, stack: str = "layers") -> Layer:
     """Layer `index` of a model's weights, its norms' scale and shift folded into the matrices behind them."""

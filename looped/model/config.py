@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from looped.errors import InputError
+from looped.model.halting import Halting
 
 PositionKind = Literal["none", "rotary", "alibi", "learned", "randomised"]
 NormKind = Literal["layer", "none"]
 ActivationKind = Literal["gelu", "relu"]
 Precision = Literal["float32", "float64"]
+KindOfModel = Literal["decoder", "universal"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,10 @@ class ModelConfig:
     before_running: int = 0  # `running` of those layers
     relay: int = 0  # first entries of the state that every position takes from its row's last, before a step
     halt: int | None = None  # entry of the last position's state that is 1 when the answer is there, else 0
+    # Learned halting (`looped.model.halting`) and the encoder-decoder that came with it.
+    kind: KindOfModel = "decoder"  # the looped decoder, or a Universal Transformer (`looped.model.universal`)
+    halting: Halting = "none"  # a head that says when to stop: adaptive computation time or PonderNet
+    halt_bias: float = 1.0  # where that head starts: σ(1) = .73 a step
 
     def __post_init__(self) -> None:
         for name in ("vocab", "layers", "heads", "width", "expansion", "max_positions"):
@@ -62,6 +68,10 @@ class ModelConfig:
             raise InputError(f"before and relay must not be negative, nor relay above the width {self.width}")
         if self.halt is not None and not 0 <= self.halt < self.width:
             raise InputError(f"halt must name an entry of the state, 0 to {self.width - 1}, not {self.halt}")
+        if self.kind == "universal" and (self.halting == "none" or not self.ordinary or self.bands):
+            raise InputError("a universal model is an ordinary one without bands, and has a halting head")
+        if self.halting != "none" and self.halt is not None:
+            raise InputError("a model says that it is done by an entry of its state or by a head, not both")
         if self.positions not in ("none", "rotary", "alibi", "learned", "randomised"):
             raise InputError(
                 f"unknown positions {self.positions!r}; there are none, rotary, alibi, learned, randomised"
@@ -82,6 +92,11 @@ class ModelConfig:
             and self.activation == "gelu"
             and not (self.running or self.before or self.relay)
         )
+
+    @property
+    def says_done(self) -> bool:
+        """Whether the model itself can say when to stop, which is what the stopping rule `halt` asks."""
+        return self.halt is not None or self.halting != "none"
 
     @property
     def first(self) -> ModelConfig:

@@ -15,11 +15,12 @@ from dataclasses import dataclass, fields
 from functools import partial
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from looped.model import attention, block, positions
 from looped.model.config import ModelConfig
+from looped.model.halting import Gate, Head
 from looped.model.weights import Layout
 
 
@@ -39,12 +40,17 @@ class Prepared:
     readout: Float[Tensor, "S D V"]
     readout_bias: Float[Tensor, "S 1 V"]
     before: tuple[block.Layer, ...] = ()  # applied once, before the loop
+    head: Head = ()  # that says when to stop
 
     def tensors(self) -> list[Tensor]:
         """Every tensor, in a fixed order."""
         flat = [getattr(layer, f.name) for layer in self.layers + self.before for f in fields(layer)]
         own = [self.embed, self.scale, self.shift, self.readout, self.readout_bias]
-        return own + flat + ([] if self.table is None else [self.table])
+        return [*own, *flat, *self.head, *([] if self.table is None else [self.table])]
+
+    def pairs(self) -> list[tuple[Tensor, Tensor]]:
+        """Every matrix that the loop multiplies with again and again, and its bias."""
+        return [pair for layer in self.layers for pair in layer.pairs()]
 
     def in_precision(self, dtype: torch.dtype) -> Prepared:
         """Matrices and their biases in `dtype`, the rest in that or fp32, whichever is finer."""
@@ -57,10 +63,11 @@ class Prepared:
         """The same structure around other tensors, in the order of `tensors`."""
         embed, scale, shift, readout, readout_bias, *rest = tensors
         table = None if self.table is None else rest.pop()
+        rest, head = rest[: len(rest) - len(self.head)], tuple(rest[len(rest) - len(self.head) :])
         size = len(fields(block.Layer))
         layers = tuple(block.Layer(*rest[i : i + size]) for i in range(0, len(rest), size))
         loop = len(self.layers)
-        return Prepared(embed, table, layers[:loop], scale, shift, readout, readout_bias, layers[loop:])
+        return Prepared(embed, table, layers[:loop], scale, shift, readout, readout_bias, layers[loop:], head)
 
 
 class LoopedTransformer:
@@ -86,6 +93,7 @@ class LoopedTransformer:
             weights["readout.weight"],
             weights["readout.bias"][:, None],
             tuple(block.fold(weights, i, "before") for i in range(self.config.before)),
+            head_of(weights, "halt") if self.config.halting != "none" else (),
         )
         return prepared.in_precision(dtype)
 
@@ -156,10 +164,22 @@ class LoopedTransformer:
         )
         return logits.view(s, b, size, -1)
 
-    def unroll(self, weights: Prepared, tokens: Int[Tensor, "S B L"], steps: int) -> Iterator[Tensor]:
-        """The state after step 1, 2, …, `steps`."""
+    def gate(self, weights: Prepared, counted: Bool[Tensor, "#S B L"] | None = None) -> Gate:
+        """Who follows rows through the loop: see `halting.Gate`."""
+        return Gate(self.config.halting, weights.head, counted)
+
+    def unroll(
+        self, weights: Prepared, tokens: Int[Tensor, "S B L"], steps: int, gate: Gate | None = None
+    ) -> Iterator[Tensor]:
+        """What can be read after step 1, 2, …, `steps`: the state, unless a halting head says otherwise."""
         x = self.embed(weights, tokens)
+        gate = gate or self.gate(weights)
         h: Tensor | None = None
         for _ in range(steps):
-            h = self.step(weights, self.inject(h, x))
-            yield h
+            seen, h = gate.after(self.step(weights, self.inject(h, x)))
+            yield seen
+
+
+def head_of(weights: dict[str, Tensor], name: str) -> Head:
+    """A halting head among a model's weights."""
+    return weights[f"{name}.weight"][:, None, None], weights[f"{name}.bias"][:, :, None]

@@ -135,6 +135,9 @@ def _weights(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...], float,
     yield "norm.shift", (d,), 0.0, 0.0
     yield "readout.weight", (d, config.vocab), std, 0.0
     yield "readout.bias", (config.vocab,), 0.0, 0.0
+    if config.halting != "none":
+        yield "halt.weight", (d,), std, 0.0
+        yield "halt.bias", (1,), 0.0, config.halt_bias
 
 
 def _layer(config: ModelConfig, at: str) -> Iterator[tuple[str, tuple[int, ...], float, float]]:

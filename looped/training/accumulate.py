@@ -57,10 +57,9 @@ class GradientStore:
         weights = folded.with_tensors(leaves)
         self._sums = {}
         if self.accumulate:
-            for layer in weights.layers:
-                for matrix, bias in _pairs(layer):
-                    sums = (torch.zeros_like(w, dtype=torch.float32) for w in (matrix, bias))
-                    self._sums[id(matrix)] = (next(sums), next(sums))
+            for matrix, bias in weights.pairs():
+                sums = (torch.zeros_like(w, dtype=torch.float32) for w in (matrix, bias))
+                self._sums[id(matrix)] = (next(sums), next(sums))
         return weights
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -73,21 +72,11 @@ class GradientStore:
     def close(self, weights: Prepared) -> list[Tensor]:
         """The fp32 gradients of every tensor, in the order of `Prepared.tensors`."""
         found: dict[int, Tensor] = {}
-        for layer in weights.layers:
-            for matrix, bias in _pairs(layer):
-                if id(matrix) in self._sums:
-                    found[id(matrix)], found[id(bias)] = self._sums[id(matrix)]
+        for matrix, bias in weights.pairs():
+            if id(matrix) in self._sums:
+                found[id(matrix)], found[id(bias)] = self._sums[id(matrix)]
         self._sums = {}
         return [
             found.get(id(w), w.grad if w.grad is not None else torch.zeros_like(w)).float()
             for w in weights.tensors()
         ]
-
-
-def _pairs(layer: block.Layer) -> list[tuple[Tensor, Tensor]]:
-    return [
-        (layer.qkv, layer.qkv_bias),
-        (layer.out, layer.out_bias),
-        (layer.up, layer.up_bias),
-        (layer.down, layer.down_bias),
-    ]

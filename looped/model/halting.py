@@ -1,0 +1,159 @@
+"""A model that says itself when it is done: the arithmetic of two published ways, as pure functions.
+
+Adaptive computation time (Graves, 2016; per position in the Universal Transformer) spends a probability of 1. Step n
+takes p_n = σ(w·h_n + b) of it until less than ε is left; the step N at which that happens takes the rest, R:
+
+    p          .3   .5   .4   …        at ε = .01: .3 + .5 + .4 ≥ .99, so N = 3 and R = 1 - .3 - .5 = .2
+    weight     .3   .5   .2   0  …     the output is Σ weight_n · h_n, and what it costs is N + R = 3.2
+
+PonderNet (Banino et al., 2021) reads λ_n = σ(w·h_n + b) as the chance to stop at step n, if not before:
+
+    λ          .5   .5   .5            the last step allowed takes all that is left
+    p          .5   .25  .25           the loss is Σ p_n · (loss of step n), plus a share of KL(p, a geometric law)
+
+`Gate` follows rows through a loop at inference. Knows nothing of blocks, tasks and training.
+Shapes: S seeds, B rows, L positions, D width, T loop steps; `*P` is whatever halts on its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Halting = Literal["none", "act", "ponder"]
+Head = tuple[Tensor, ...]  # weight [S, 1, 1, D] and bias [S, 1, 1]
+EPSILON = 0.01  # a position halts when less than this is left
+
+
+def logits(head: Head, h: Float[Tensor, "S B L D"]) -> Float[Tensor, "S B L"]:
+    """How much every position wants to halt: w·h + b."""
+    weight, bias = head
+    return (h * weight).sum(-1) + bias
+
+
+def pooled(each: Float[Tensor, "S B L"], counted: Bool[Tensor, "#S B L"]) -> Float[Tensor, "S B"]:
+    """The mean over the positions that count; the others, padding among them, have no say."""
+    return (each * counted).sum(-1) / counted.sum(-1)
+
+
+# --- adaptive computation time ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Act:
+    """Where adaptive computation time stands after some steps."""
+
+    used: Float[Tensor, "*P"]  # probability spent so far; 1 where halted
+    running: Bool[Tensor, "*P"]
+    steps: Float[Tensor, "*P"]  # N, so far
+    remainder: Float[Tensor, "*P"]  # R; 0 while running
+    state: Float[Tensor, "*P D"]  # what the next step starts from: the last one, copied once halted
+    output: Float[Tensor, "*P D"]  # Σ weight_n · h_n so far
+
+    def take(self, every: Int[Tensor, "S 1"], keep: Int[Tensor, "S R"]) -> Act:
+        """Some rows of each seed."""
+        return Act(*(getattr(self, f.name)[every, keep] for f in fields(self)))
+
+    @property
+    def cost(self) -> Float[Tensor, "*P"]:
+        """What each place has cost: N + R. Its gradient flows through R alone, since N is a count."""
+        return self.steps + self.remainder
+
+    @property
+    def read(self) -> Float[Tensor, "*P D"]:
+        """The output if everything stopped here: what is left goes to the present state."""
+        rest = torch.where(self.running, 1 - self.used, 0.0)
+        return self.output + rest[..., None] * self.state
+
+
+def act_start(h: Float[Tensor, "*P D"]) -> Act:
+    """Nothing spent, everybody running; `h` gives the shape."""
+    none = torch.zeros_like(h[..., 0])
+    return Act(none, torch.ones_like(none, dtype=torch.bool), none, none, h, torch.zeros_like(h))
+
+
+def act_step(now: Act, h: Float[Tensor, "*P D"], p: Float[Tensor, "*P"], last: bool = False) -> Act:
+    """After one more step that gave `h` and the halting probability `p`; at the `last` one everybody halts."""
+    enough = now.used + p >= 1 - EPSILON
+    ends = now.running if last else now.running & enough
+    rest = 1 - now.used
+    weight = torch.where(ends, rest, torch.where(now.running, p, 0.0))
+    return Act(
+        used=now.used + weight,
+        running=now.running & ~ends,
+        steps=now.steps + now.running,
+        remainder=torch.where(ends, rest, now.remainder),
+        state=torch.where(now.running[..., None], h, now.state),
+        output=now.output + weight[..., None] * h,
+    )
+
+
+# --- PonderNet ----------------------------------------------------------------------------------------------
+
+
+def log_halting(wants: Float[Tensor, "*P T"]) -> Float[Tensor, "*P T"]:
+    """log p_n of halting at step n, from w·h_n + b; the last step takes what is left, so that Σ p_n = 1."""
+    on = F.logsigmoid(-wants)
+    before = F.pad(on.cumsum(-1)[..., :-1], (1, 0))
+    stop = torch.cat([F.logsigmoid(wants[..., :-1]), torch.zeros_like(wants[..., -1:])], dim=-1)
+    return before + stop
+
+
+def log_geometric(rate: float, steps: int, device: torch.device | str = "cpu") -> Float[Tensor, "T"]:
+    """log of the geometric law of mean 1/rate, cut after `steps` steps and scaled to sum to 1."""
+    at = torch.arange(steps, device=device, dtype=torch.float32)
+    return torch.log_softmax(at * torch.log1p(torch.tensor(-rate, device=device)), dim=0)
+
+
+def divergence(log_p: Float[Tensor, "*P T"], log_prior: Float[Tensor, "T"]) -> Float[Tensor, "*P"]:
+    """KL(p, prior) in nats: 0 where they are equal."""
+    return (log_p.exp() * (log_p - log_prior)).sum(-1)
+
+
+def expected(losses: Float[Tensor, "*P T"], log_p: Float[Tensor, "*P T"]) -> Float[Tensor, "*P"]:
+    """Σ p_n · loss_n for each example by itself; only then is anything averaged over examples."""
+    return (log_p.exp() * losses).sum(-1)
+
+
+# --- at inference -------------------------------------------------------------------------------------------
+
+
+class Gate:
+    """Follows rows through the loop: what is read after a step, what goes on, how surely each row has halted."""
+
+    def __init__(self, kind: Halting, head: Head, counted: Bool[Tensor, "#S B L"] | None = None) -> None:
+        self.kind, self.head, self.counted = kind, head, counted
+        self.halted: Float[Tensor, "S B"] | None = (
+            None  # probability of having halted by now, if anybody says
+        )
+        self._act: Act | None = None
+        self._on: Tensor | None = None  # log of the probability of not having halted, for PonderNet
+
+    def after(self, h: Float[Tensor, "S B L D"]) -> tuple[Tensor, Tensor]:
+        """What is read after this step, and the state that the next one starts from."""
+        if self.kind == "none":
+            return h, h
+        wants = logits(self.head, h)
+        counted = torch.ones_like(wants[:1], dtype=torch.bool) if self.counted is None else self.counted
+        if self.kind == "ponder":
+            on = F.logsigmoid(-pooled(wants, counted))
+            self._on = on if self._on is None else self._on + on
+            self.halted = -torch.expm1(self._on)
+            return h, h
+        self._act = act_step(self._act or act_start(h), h, wants.sigmoid())
+        self.halted = (~self._act.running | ~counted).all(-1).to(h.dtype)
+        return self._act.read, self._act.state
+
+    def keep(self, every: Int[Tensor, "S 1"], keep: Int[Tensor, "S R"]) -> None:
+        """Goes on with some rows of each seed only."""
+        if self.counted is not None:
+            self.counted = self.counted.expand(len(every), -1, -1)[every, keep]
+        if self._on is not None:
+            self._on = self._on[every, keep]
+        if self._act is not None:
+            self._act = self._act.take(every, keep)
