@@ -1,7 +1,43 @@
-"""Looped Transformers for length generalization: state a problem, loop one block, ask for longer ones."""
+"""Looped Transformers for length generalization: state a problem, loop one block, ask for longer ones.
+
+>>> import looped
+>>> model = looped.load("addition")
+>>> model.solve("1011+0110")
+
+Importing this is light: torch is loaded when a model is.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from looped.errors import InputError
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from looped.solve.solver import Solver
+    from looped.zoo.listing import Zoo
+
 __version__ = "0.1.0"
 
-__all__ = ["InputError", "__version__"]
+__all__ = ["InputError", "__version__", "load", "zoo"]
+
+# What the front door hands out from further up, imported when it is asked for.
+_HOMES = {"load": "looped.solve", "zoo": "looped.zoo.listing"}
+
+
+def load(source: str | Path, device: str = "cpu") -> Solver:
+    """A model ready to answer: a shipped name (`addition`), a run's folder, a checkpoint's file.
+
+    `TASK-compiled` is the task's n-RASP-L program, compiled into weights on the spot.
+    """
+    solver: Solver = import_module(_HOMES["load"]).load(source, device)
+    return solver
+
+
+def zoo() -> Zoo:
+    """The models that are shipped, with their cards; prints as a table."""
+    shipped: Zoo = import_module(_HOMES["zoo"]).zoo()
+    return shipped

@@ -64,6 +64,9 @@ THIRD_PARTY = {
 # What one package may import on top of that: torch brings triton along where there is CUDA, and nowhere else.
 ALSO = {"looped.model.kernels": {"triton"}}
 
+# The front door hands out what lies further up: named for types, imported when it is first asked for.
+FRONT = {"solve", "zoo"}
+
 # Units that know less of the package than their layer would let them.
 ONLY = {
     "rasp": {"errors", "vocab"},
@@ -124,7 +127,7 @@ def faults(sources: dict[str, str], declared: set[str]) -> list[str]:
                     found.append(f"{module}:{line}: {unit} may not import {top}")
                 continue
             other = unit_of(target)
-            if other in (unit, "__init__"):
+            if other in (unit, "__init__") or (unit == "__init__" and other in FRONT):
                 continue
             if other not in rank or rank[other] > rank[unit] or other not in ONLY.get(unit, set(rank)):
                 found.append(f"{module}:{line}: {unit} may not import looped.{other}")
@@ -160,7 +163,8 @@ def test_no_module_imports_itself_in_a_circle() -> None:
     edges = {
         name: {target for _, target in imports(name, text, set(sources)) if target in sources}
         for name, text in sources.items()
-    }
+        if name != "looped"  # what it hands out is imported late, by name
+    } | {"looped": set()}
 
     def walk(name: str, path: tuple[str, ...]) -> None:
         assert name not in path, " → ".join([*path, name])

@@ -47,10 +47,15 @@ def tree_paths(tree: str) -> set[str]:
 
 
 def disk_paths(folder: Path, depth: int) -> set[str]:
-    """Everything below a folder to a depth, without caches and the `__init__.py` that every folder has."""
+    """Everything below a folder to a depth, without caches and the `__init__.py` that every folder has.
+
+    Shipped models (weights and the cards beside them) are named by their folder alone.
+    """
     paths = {folder.relative_to(ROOT).as_posix()}
     for path in folder.iterdir():
         if path.name.startswith(("__init__", "__pycache__", ".")):
+            continue
+        if path.with_suffix(".safetensors").is_file():
             continue
         paths |= (
             disk_paths(path, depth - 1)

@@ -8,7 +8,6 @@ seq          1      1.0000      0.5021
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -28,8 +27,8 @@ class Args:
 
     task: Annotated[str, tyro.conf.Positional]
     """The task's name."""
-    model: Annotated[Path, tyro.conf.arg(metavar="PATH")]
-    """A checkpoint (seed-0.safetensors, or what `looped compile` wrote) or a run's folder."""
+    model: Annotated[str, tyro.conf.arg(metavar="NAME|PATH")]
+    """A shipped model, a checkpoint (seed-0.safetensors, or what `looped compile` wrote) or a run's folder."""
     length: int = 12
     """Length of the questions."""
     samples: int = 512

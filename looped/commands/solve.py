@@ -1,39 +1,45 @@
-"""`looped solve`: a model answers a question, or one question a line from stdin.
+"""`looped solve`: a model answers a question, or one question a line from a file or stdin.
 
-$ looped solve addition 1011+0110 --model addition.safetensors
-1011+0110: 10001, after 5 steps (right)
+$ looped solve addition 1011+0110
+1011+0110: 10001, after 4 steps (right)
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from looped import devices, tasks
-from looped.commands import print_json, print_table
+from looped.commands import print_json
 from looped.errors import InputError
 from looped.evaluation import stopping
-from looped.solve import Answer, Solver, after_each_step, answer, load
-
-AT_ONCE = 256  # questions from a pipe that are answered together
+from looped.solve import Answer, Solver, answer, load
+from looped.solve.answers import shown
+from looped.solve.solver import steps
+from looped.solve.sources import is_known
+from looped.solve.stream import parcels
+from looped.solve.table import print_steps
 
 
 @dataclass(frozen=True)
 class Args:
-    """Answer a task's questions with a trained or compiled model."""
+    """Answer a task's questions with a shipped, trained or compiled model."""
 
     task: Annotated[str, tyro.conf.Positional]
     """The task's name."""
     question: Annotated[str | None, tyro.conf.Positional] = None
     """As people type it: 1101, 1011+0110, 11*110, "1 4 2 2 4 3"; without one, a question a line from stdin."""
-    model: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")] = None
-    """A checkpoint (seed-0.safetensors, or what `looped compile` wrote) or a run's folder."""
+    file: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Read questions, one a line, from this file instead of stdin."""
+    model: Annotated[str | None, tyro.conf.arg(metavar="NAME|PATH", help_behavior_hint="")] = None
+    """A shipped model (addition-fast, or fast alone), `compiled`, a checkpoint's file, or a run's folder; by default
+    the shipped model of the task."""
     stop: str | None = None
     """When to stop looping: oracle, confidence, threshold, converged, halt; by default halt or else oracle."""
     show_steps: bool = False
@@ -45,42 +51,67 @@ class Args:
 
 
 def run(args: Args) -> int:
-    """Answers and prints."""
+    """Answers and prints, parcel by parcel."""
     task = tasks.get(args.task)
-    if args.model is None:
-        raise InputError(
-            "no model ships with this version: give one with --model, for example what "
-            f"`looped compile {task.name} --out {task.name}.safetensors` writes"
-        )
-    solver = load(args.model, devices.pick(args.device))
+    solver = load(_model(args, task.name), devices.pick(args.device))
     if solver.task is not task:
         raise InputError(f"{args.model} is a model for {solver.task.name}, not for {task.name}")
     stopping.get(args.stop or solver.rule)  # a complaint about the rule comes before any question is read
-    for questions in _questions(args, solver):
+    if args.question is not None:
+        if args.file is not None:
+            raise InputError("give a question or --file, not both")
+        question = task.parse(args.question)
+        _print(args, solver, question, answer(solver, [question], args.stop)[0])
+        return 0
+    for questions, complaint in _questions(args, solver):
         for question, found in zip(questions, answer(solver, questions, args.stop), strict=True):
             _print(args, solver, question, found)
+        sys.stdout.flush()
+        if complaint is not None:
+            raise complaint
     return 0
 
 
-def _questions(args: Args, solver: Solver) -> Iterator[list[list[str]]]:
-    """The question given, or those from stdin, as many at a time as make sense."""
-    if args.question is not None:
-        yield [solver.task.parse(args.question)]
-        return
-    lines = (line.strip() for line in sys.stdin if line.strip())
-    while part := list(islice(lines, 1 if sys.stdin.isatty() else AT_ONCE)):
-        yield [solver.task.parse(line) for line in part]
+def _model(args: Args, task: str) -> str:
+    """What to load: a bare word such as `fast` or `compiled` means this task's."""
+    if args.model is None:
+        if not is_known(task):
+            raise InputError(
+                f"no trained {task} model is shipped with this version: give one with --model, for example "
+                f"`--model compiled`, the task's program as weights"
+            )
+        return task
+    own = f"{task}-{args.model}"
+    return own if is_known(own) else args.model
+
+
+def _questions(args: Args, solver: Solver) -> Iterator[tuple[list[list[str]], InputError | None]]:
+    """Questions as they arrive, and a complaint where the line after them is none."""
+    with ExitStack() as stack:
+        source = sys.stdin
+        if args.file is not None:
+            source = stack.enter_context(open(args.file, encoding="utf-8"))
+        for parcel in parcels(source):
+            questions: list[list[str]] = []
+            complaint = None
+            for number, text in parcel:
+                try:
+                    questions.append(solver.task.parse(text))
+                except InputError as error:
+                    complaint = InputError(f"line {number}: {error}")
+                    break
+            yield questions, complaint
 
 
 def _print(args: Args, solver: Solver, question: list[str], found: Answer) -> None:
-    steps = after_each_step(solver, question, found.steps) if args.show_steps else []
+    trace = list(steps(solver, question, found.steps)) if args.show_steps else []
     if args.json:
-        print_json(facts(solver, found) | ({"trace": steps} if args.show_steps else {}))
+        more = {"trace": [step.facts() for step in trace]} if args.show_steps else {}
+        print_json(facts(solver, found) | more)
         return
-    if steps:
-        print_table(("step", "answer"), [(i, text or "empty") for i, text in enumerate(steps, 1)])
-    verdict = "right" if found.correct else f"the answer is {found.expected or 'empty'}"
-    print(f"{found.question}: {found.answer or 'empty'}, after {found.steps} steps ({verdict})")
+    if trace:
+        print_steps(solver.task, question, trace)
+    print(f"{found.question}: {shown(found.answer)}, after {found.steps} steps ({found.verdict})")
 
 
 def facts(solver: Solver, found: Answer) -> dict[str, object]:

@@ -1,8 +1,7 @@
-"""`looped compile` and `looped solve`: from a program to a file, from a file to answers."""
+"""`looped compile`: from a program to a file, and from that file to answers."""
 
 from __future__ import annotations
 
-import io
 import json
 import random
 from collections.abc import Callable
@@ -42,30 +41,6 @@ def test_a_thousand_bits_from_program_to_answer(cli: Cli, parity: Path) -> None:
     assert 0.99 < found["confidence"] <= 1
 
 
-def test_questions_from_stdin(cli: Cli, parity: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("1101\n\n0\n111\n"))
-    code, out, _ = cli("solve", "parity", "--model", parity)
-    assert code == 0
-    assert out.splitlines() == [
-        "1101: 1, after 4 steps (right)",
-        "0: 0, after 1 steps (right)",
-        "111: 1, after 3 steps (right)",
-    ]
-
-
-def test_the_answer_after_every_step(cli: Cli, tmp_path: Path) -> None:
-    file = tmp_path / "a.safetensors"
-    cli("compile", "addition", "--out", file)
-    _, out, _ = cli("solve", "addition", "10+11", "--model", file, "--show-steps")
-    assert out.splitlines()[-1] == "10+11: 101, after 3 steps (right)"
-    assert [line.split() for line in out.splitlines()[:-1]] == [
-        ["step", "answer"],
-        ["1", "1"],
-        ["2", "01"],
-        ["3", "101"],
-    ]
-
-
 def test_a_file_holds_all_of_a_model(parity: Path) -> None:
     made, again = compiled.load(parity), compiled.load(parity)
     assert made.card == again.card
@@ -89,7 +64,6 @@ def test_the_card_as_json(cli: Cli) -> None:
         (("compile", "none.py"), "cannot read none.py"),
         (("compile", "parity", "--out", "nowhere/p.safetensors"), "--out must name a file"),
         (("compile", "parity", "--max-length", "5000"), "--max-length must be between 2 and 4096"),
-        (("solve", "parity", "1"), "no model ships with this version"),
         (("solve", "parity", "1", "--model", "none.safetensors"), "there is no model none.safetensors"),
         (("solve", "copy", "1", "--model", "P"), "is a model for parity, not for copy"),
         (("solve", "parity", "1", "--model", "P", "--stop", "soon"), "unknown stopping rule 'soon'"),

@@ -1,0 +1,213 @@
+"""A model ready to answer one task's questions: one, many of mixed lengths, or step by step.
+
+Many questions are sorted by length and answered a parcel at a time, so that memory stays bounded whatever is asked;
+a row that is done leaves its parcel. Every question gets the answer it would get alone: rows of unequal length only
+share a parcel under rules that look at nothing but a row's own state and step.
+
+Shapes: N questions of a parcel, L positions, W positions from the first that counts, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import overload
+
+import torch
+
+from looped import batches
+from looped.batches import Batch
+from looped.errors import InputError
+from looped.evaluation import decode, stopping
+from looped.evaluation.measure import Subject
+from looped.evaluation.reading import is_done, rows_at_once, window_start
+from looped.methods import Method
+from looped.model.loop import LoopedTransformer, Prepared
+from looped.solve.answers import Answer, Answers, Step
+from looped.solve.threads import fitting_threads
+from looped.tasks.base import Task
+from looped.zoo.card import Card
+
+SPARE_STEPS = 4  # more than twice T(n), for a rule that has not stopped by then
+SLACK = 1.15  # how many times the shortest row of a parcel the longest may be
+ALONE_OR_NOT = ("oracle", "halt")  # rules that stop a row at the same step whatever it shares a parcel with
+
+
+@dataclass(frozen=True, repr=False)
+class Solver:
+    """A model ready to answer one task's questions."""
+
+    name: str  # of the shipped model or the file
+    task: Task
+    method: Method
+    model: LoopedTransformer
+    weights: Prepared
+    trained_max_length: int
+    seed: int = 0
+    recipe: str = ""
+    card: Card | None = None  # of a shipped model
+
+    @property
+    def rule(self) -> str:
+        """The stopping rule it answers with unless told otherwise."""
+        return "oracle" if self.model.config.halt is None else "halt"
+
+    @property
+    def subject(self) -> Subject:
+        """The same model, to be measured."""
+        return Subject(
+            self.task,
+            self.method,
+            self.model,
+            self.weights,
+            (self.seed,),
+            self.trained_max_length,
+            self.recipe,
+        )
+
+    @overload
+    def solve(self, question: str, stop: str | None = None) -> Answer: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def solve(self, question: Iterable[str], stop: str | None = None) -> Answers: ...
+
+    def solve(self, question: str | Iterable[str], stop: str | None = None) -> Answer | Answers:
+        """The answer to a question as people type it, or the answers to many, in their order."""
+        if isinstance(question, str):
+            return answer(self, [self.task.parse(question)], stop)[0]
+        return Answers(answer(self, [self.task.parse(each) for each in question], stop))
+
+    def steps(self, question: str, most: int | None = None) -> Iterator[Step]:
+        """The loop, step by step, each computed when it is asked for.
+
+        Without `most`, T(n) steps, or as many as a model takes that says itself when it is done.
+        """
+        return steps(self, self.task.parse(question), most)
+
+    def __repr__(self) -> str:
+        config = self.model.config
+        size = f"{self.model.layout.parameters:,} parameters, {config.layers} layers, width {config.width}"
+        return f"{self.name}: {self.task.name} by {self.method.name}, lengths to {self.trained_max_length} ({size})"
+
+
+def answer(solver: Solver, questions: Sequence[list[str]], stop: str | None = None) -> list[Answer]:
+    """The answers to questions given as token names, each as if it were alone."""
+    rule = stopping.get(stop or solver.rule)
+    if not solver.method.adaptive and rule.name != "oracle":
+        raise InputError(
+            f"{solver.method.name} has a fixed depth: only oracle applies to it, not {rule.name}"
+        )
+    answers: dict[int, Answer] = {}
+    for members in _parcels(solver, questions, rule):
+        found = _answer(solver, [questions[i] for i in members], rule)
+        answers |= dict(zip(members, found, strict=True))
+    return [answers[i] for i in range(len(questions))]
+
+
+@torch.inference_mode()
+def _answer(solver: Solver, questions: list[list[str]], rule: stopping.Rule) -> list[Answer]:
+    """Answers to the questions of a parcel."""
+    task, batch = solver.task, _batch(solver, questions)
+    with fitting_threads(solver.model.config, batch.tokens.numel()):
+        if solver.method.prediction == "ntp":
+            loops = int(batch.steps[0])
+            found = decode.generate(solver.model, solver.weights, batch, loops, task.vocab.eos)
+        else:
+            most = 2 * int(batch.steps.max()) + SPARE_STEPS
+            found = decode.run_adaptive(solver.model, solver.weights, batch, rule, most)
+    starts = batch.loss_mask.int().argmax(1).tolist()
+    rows = zip(
+        questions,
+        found.tokens[0].tolist(),
+        starts,
+        found.steps[0].tolist(),
+        found.surprise[0].tolist(),
+        strict=True,
+    )
+    return [
+        Answer(
+            task.format_question(question),
+            text_of(task, ids[start:]),
+            steps,
+            rule.name,
+            math.exp(-surprise),
+            task.format_answer(task.solve(question)),
+        )
+        for question, ids, start, steps, surprise in rows
+    ]
+
+
+def steps(solver: Solver, question: list[str], most: int | None = None) -> Iterator[Step]:
+    """The loop on a question given as token names, after step 1, 2, …, `most` (or T)."""
+    if solver.method.prediction == "ntp":
+        raise InputError(f"{solver.method.name} decodes token by token and has no steps to show")
+    batch = _batch(solver, [question])
+    if most is not None and most < 1:
+        raise InputError(f"the number of loop steps must be at least 1, not {most}")
+    needed, halts = int(batch.steps[0]), solver.model.config.halt is not None
+    if most is None and halts:
+        return _steps(solver, batch, 2 * needed + SPARE_STEPS, until_done=True)
+    return _steps(solver, batch, most or needed)
+
+
+def _steps(solver: Solver, batch: Batch, most: int, until_done: bool = False) -> Iterator[Step]:
+    task, start = solver.task, window_start(batch.loss_mask)
+    states = solver.model.unroll(solver.weights, batch.tokens[None], most)
+    before: list[int] | None = None
+    for number in range(1, most + 1):
+        with torch.inference_mode(), fitting_threads(solver.model.config, batch.tokens.numel()):
+            h = next(states)
+            logits = solver.model.readout(solver.weights, h[:, :, start:].contiguous())[0, 0].float()
+            best, ids = logits.max(-1, keepdim=True)
+            others = (logits - best).exp().scatter(-1, ids, 0.0).sum(-1).log1p()
+            surprise, sure, row = float(others.mean()), (-others).exp().tolist(), ids[:, 0].tolist()
+            done = is_done(solver.model.config, h)
+        changed = [before is None or a != b for a, b in zip(row, before or row, strict=True)]
+        before = row
+        names = tuple(task.vocab.decode(row))
+        yield Step(number, text_of(task, row), names, tuple(sure), tuple(changed), surprise)
+        if until_done and done is not None and bool(done):
+            return
+
+
+def _parcels(solver: Solver, questions: Sequence[list[str]], rule: stopping.Rule) -> Iterator[list[int]]:
+    """The questions' numbers, those that are answered together in one list."""
+    task, config = solver.task, solver.model.config
+    keys = [(task.measure(question)[0], task.steps_of(question)) for question in questions]
+    order = sorted(range(len(questions)), key=keys.__getitem__)
+    mixed = (
+        rule.name in ALONE_OR_NOT and solver.method.prediction == "fop" and config.positions != "randomised"
+    )
+    parcel: list[int] = []
+    for i in order:
+        if parcel:
+            shortest, size = task.row_size(keys[parcel[0]][0]), task.row_size(keys[i][0])
+            room = rows_at_once(config, 1, size, solver.weights.embed.device)
+            fits = len(parcel) < room and size <= SLACK * shortest if mixed else keys[i] == keys[parcel[0]]
+            if not fits:
+                yield parcel
+                parcel = []
+        parcel.append(i)
+    if parcel:
+        yield parcel
+
+
+def _batch(solver: Solver, questions: list[list[str]]) -> Batch:
+    """Rows as long as the longest needs; in each only those positions count that it would have alone."""
+    task, method = solver.task, solver.method
+    problems = task.problems(questions)
+    lengths = problems.length.tolist()
+    batch = batches.lay_out(
+        problems, task.vocab, task.row_size(max(lengths)), method.prediction, method.pause
+    )
+    own = torch.tensor([task.row_size(n) + method.pause for n in lengths])
+    counted = batch.loss_mask & (torch.arange(batch.tokens.shape[1]) < own[:, None])
+    steps = method.steps(task, problems.steps, solver.trained_max_length)
+    return replace(batch, loss_mask=counted, steps=steps).to(solver.weights.embed.device)
+
+
+def text_of(task: Task, ids: list[int]) -> str:
+    """The answer in a row of ids: what stands before the first `#`."""
+    end = ids.index(task.vocab.eos) if task.vocab.eos in ids else len(ids)
+    return task.format_answer(task.vocab.decode(ids[:end]))

@@ -1,0 +1,92 @@
+"""Where a model comes from: a shipped name, a run's folder, a checkpoint, or a program compiled on the spot."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from looped import methods, runs, tasks
+from looped.compiler import compiled
+from looped.compiler.compiled import Compiled
+from looped.errors import InputError
+from looped.model.loop import LoopedTransformer
+from looped.rasp import programs
+from looped.solve.solver import Solver
+from looped.zoo import shelf
+
+COMPILED = "-compiled"  # after a task's name: its program, compiled when it is asked for
+
+
+def load(source: str | Path, device: torch.device | str = "cpu") -> Solver:
+    """The model of a name (`addition`, `addition-compiled`) or in a file; a run's folder stands for its first seed.
+
+    A name is looked for among the shipped models first: write `./addition` for a folder of that name.
+    """
+    if isinstance(source, str) and _is_name(source):
+        task = source.removesuffix(COMPILED)
+        if source.endswith(COMPILED) and task in tasks.TASKS:
+            return _of_program(source, compiled.compile_program(programs.get(task)), device)
+        if found := shelf.find(source):
+            return replace(_of_seed(found, shelf.path(found), device), card=shelf.card(found))
+        if not Path(source).exists():
+            raise InputError(f"there is no model {source[:80]!r}: {_allowed(source)}")
+    path = Path(source)
+    if path.is_dir():
+        path = runs.seed_files(path)[0]
+    if _format(path) == compiled.KIND:
+        return _of_program(str(path), compiled.load(path), device)
+    return _of_seed(str(path), path, device)
+
+
+def is_known(name: str) -> bool:
+    """Whether `load` knows this name without a file."""
+    return shelf.find(name) is not None or (
+        name.endswith(COMPILED) and name.removesuffix(COMPILED) in tasks.TASKS
+    )
+
+
+def _is_name(source: str) -> bool:
+    return os.sep not in source and "/" not in source and not source.endswith(".safetensors")
+
+
+def _allowed(source: str) -> str:
+    ours = (
+        f"give {', '.join(shelf.names())}, " if shelf.names() else "none is shipped with this version; give "
+    )
+    return f"{ours}TASK{COMPILED}, a checkpoint's file or a run's folder"
+
+
+def _of_program(name: str, made: Compiled, device: torch.device | str) -> Solver:
+    if made.card.program not in tasks.TASKS:
+        raise InputError(
+            f"{name} is the program {made.card.program}, which belongs to no task that asks questions"
+        )
+    method = methods.get("fop-loop-adaptive-wo")
+    return Solver(
+        name, tasks.get(made.card.program), method, made.model, made.prepare(device), made.card.max_length
+    )
+
+
+def _of_seed(name: str, path: Path, device: torch.device | str) -> Solver:
+    trained = runs.load_seed(path)
+    config = trained.config
+    model = LoopedTransformer(config.model)
+    with torch.no_grad():
+        weights = model.prepare(trained.row[None].to(device))
+    task, method = tasks.get(config.task), methods.get(config.method)
+    return Solver(name, task, method, model, weights, config.max_length, trained.seed, config.recipe)
+
+
+def _format(path: Path) -> str | None:
+    """What kind of checkpoint a file says it is."""
+    if not path.is_file():
+        raise InputError(f"there is no model {path}: give a checkpoint's file or a run's folder")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return (file.metadata() or {}).get("format")
+    except (SafetensorError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is truncated, damaged or no safetensors file ({error})") from None
