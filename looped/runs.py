@@ -27,6 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -46,6 +47,7 @@ CONFIG, METRICS, STATE, PREVIOUS = (
     "state.previous.safetensors",
 )
 STATE_KIND, SEED_KIND = "looped-state-1", "looped-seed-1"
+STORED = {"float32": torch.float32, "float16": torch.float16}  # types of numbers in a seed's file
 DAMAGED = "metrics.damaged.jsonl"  # lines of the metrics that could not be read
 LARGEST_CONFIG = 1 << 20  # bytes
 LARGEST_LINE = 1 << 20  # bytes of one line of the metrics
@@ -245,14 +247,22 @@ def seed_files(folder: Path) -> list[Path]:
 
 
 def load_seed(path: Path) -> Trained:
-    """One seed's checkpoint, verified."""
+    """One seed's checkpoint, verified; a file whose numbers are shorter than float32 says so as `stored`."""
+    stored = "float32"
 
     def check(metadata: Metadata, shapes: Shapes) -> None:
+        nonlocal stored
         check_shapes(_config_in(metadata).model, shapes)
         if number(metadata, "seed") is None or number(metadata, "step") is None:
             raise InputError("it does not say its seed and step")
+        stored = metadata.get("stored", stored)
+        if stored not in STORED:
+            raise InputError(f"its numbers must be of type {' or '.join(STORED)}")
 
-    metadata, tensors = checkpoints.load(path, SEED_KIND, check, check_numbers)
+    def verify(tensors: Mapping[str, Tensor]) -> None:
+        check_numbers(tensors, STORED[stored])
+
+    metadata, tensors = checkpoints.load(path, SEED_KIND, check, verify)
     config = _config_in(metadata)
     row = Layout(config.model).from_dict(tensors)
     return Trained(config, int(metadata["seed"]), int(metadata["step"]), row, metadata.get("commit"))

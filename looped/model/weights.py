@@ -115,11 +115,13 @@ def check_shapes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]]) -> 
         raise InputError(f"its weights do not fit its configuration, {ascii(odd[0][:40])[1:-1]} first")
 
 
-def check_numbers(weights: Mapping[str, Tensor]) -> None:
-    """Raises unless a file's tensors are finite numbers of the type that weights are kept in."""
+def check_numbers(weights: Mapping[str, Tensor], kind: torch.dtype = torch.float32) -> None:
+    """Raises unless a file's tensors are finite numbers of the type that its weights are kept in."""
     for name, tensor in weights.items():
-        if tensor.dtype != torch.float32 or not bool(tensor.isfinite().all()):
-            raise InputError(f"its {name} must hold finite numbers of type float32")
+        if tensor.dtype != kind or not bool(tensor.isfinite().all()):
+            raise InputError(
+                f"its {name} must hold finite numbers of type {str(kind).removeprefix('torch.')}"
+            )
 
 
 def _weights(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...], float, float]]:

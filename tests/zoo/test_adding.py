@@ -1,0 +1,213 @@
+"""A run onto the shelf: which seed, which rows, shorter numbers only where nothing changes, a sentence for the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import looped
+from looped import InputError, runs, serial
+from looped.model.weights import Layout
+from looped.training import config as recipes
+from looped.training.config import TrainConfig
+from looped.zoo import shelf
+from looped.zoo.__main__ import main
+from looped.zoo.adding import Order, add, command
+from looped.zoo.choosing import reason
+
+Cli = Callable[..., tuple[int, str, str]]
+CONFIG = replace(recipes.make("copy", "fop-loop-adaptive", "quick", (0, 4)), max_length=4)
+
+
+@pytest.fixture(autouse=True)
+def empty_shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "zoo"
+    folder.mkdir()
+    monkeypatch.setattr(shelf, "FOLDER", folder)
+    shelf._read.cache_clear()
+    yield folder
+    shelf._read.cache_clear()
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    """A run's folder with fresh weights: how good they are does not matter here."""
+    folder = tmp_path / "run"
+    with runs.Run(folder, CONFIG) as run:
+        for seed, loss in ((0, 0.5), (4, 0.25)):
+            run.save_seed(seed, Layout(CONFIG.model).initialise([seed])[0], 7)
+            run.log([{"kind": "training", "step": 7, "seed": seed, "loss": loss, "seconds": 3.5}])
+    return folder
+
+
+def result(path: Path, config: TrainConfig, seeds: tuple[int, ...] = (0, 4)) -> Path:
+    rows = [
+        {"task": config.task, "method": config.method, "recipe": config.recipe, "seed": seed, "length": length,
+         "stop": stop, "accuracy": accuracy, "samples": 64, "mean_steps": float(length)}
+        for seed in seeds
+        for length, accuracy in ((2, 1.0), (4, 0.5))
+        for stop in ("oracle", "converged")
+    ]  # fmt: skip
+    origin = {"commit": "abc", "device": "a GPU", "precision": "bf16", "wall_seconds": 2.0}
+    data = {"provenance": {**origin, "runs": [{"config": serial.to_json(config)}]}, "rows": rows}
+    path.write_text(json.dumps(data))
+    return path
+
+
+def test_a_run_with_its_results(trained: Path, tmp_path: Path) -> None:
+    file = result(tmp_path / "r.json", CONFIG)
+    card = add(Order(trained, "copy-quick", (file,), trained_on="a GPU"))
+    assert (card.seed, card.task, card.max_length, card.steps) == (4, "copy", 4, 7)
+    assert card.chosen == "the lowest final training loss of its run (by seed: 0: 0.5, 4: 0.25)"
+    assert card.trained.seconds == 3.5
+    assert card.trained.command == (
+        "looped train copy --method fop-loop-adaptive --recipe quick --seeds 0,4 --set max_length=4"
+    )
+    assert (card.measured.device, card.measured.precision, card.measured.seconds) == ("a GPU", "bf16", 2.0)
+    assert card.accuracies() == {2: 1.0, 4: 0.5}
+    assert card.holds_to() == 2
+    assert len(card.rows) == 4
+    assert shelf.card("copy-quick") == card
+    assert shelf.card("copy-quick").config == serial.to_json(CONFIG)
+
+
+def test_what_is_shipped_answers_by_its_name(trained: Path, tmp_path: Path) -> None:
+    add(Order(trained, "copy-fast", (result(tmp_path / "r.json", CONFIG),)))
+    whole = runs.load_seed(trained / "seed-4.safetensors")
+    for name in ("copy", "copy-fast"):
+        model = looped.load(name)
+        assert model.name == "copy-fast"
+        assert model.card is not None
+        assert model.card.seed == 4
+        assert torch.equal(model.weights.embed[0], Layout(CONFIG.model).views(whole.row[None])["embed"][0])
+    add(Order(trained, "copy-long", (result(tmp_path / "r.json", CONFIG),), seed="0"))
+    assert looped.load("copy").name == "copy-long"
+    assert shelf.card("copy-long").chosen.startswith("named by hand")
+    lines = repr(looped.zoo()).splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["name", "copy-fast", "copy-long*"]
+    assert "copy-long*" in looped.zoo()._repr_html_()
+
+
+def test_a_bare_checkpoint_with_what_training_printed(trained: Path, tmp_path: Path) -> None:
+    file, summary = result(tmp_path / "r.json", CONFIG), tmp_path / "summaries.jsonl"
+    line = {"task": "copy", "method": "fop-loop-adaptive", "recipe": "quick", "seconds": 12.34}
+    seeds = [{"seed": 0, "loss": None}, {"seed": 4, "loss": 0.125}]
+    summary.write_text(
+        json.dumps(line | {"task": "parity", "seeds": seeds}) + "\n" + json.dumps(line | {"seeds": seeds})
+    )
+    card = add(Order(trained / "seed-4.safetensors", "copy-quick", (file,), summary=summary))
+    assert card.chosen == "the lowest final training loss of its run (by seed: 0: none, 4: 0.12)"
+    assert card.trained.seconds == 12.3
+    unknown = add(Order(trained / "seed-0.safetensors", "copy-quick", (file,)))
+    assert "not known" in unknown.chosen
+    with pytest.raises(InputError, match="holds seed 0, not 4"):
+        add(Order(trained / "seed-0.safetensors", "copy-quick", (file,), seed="4"))
+
+
+def test_without_results_it_is_measured(trained: Path) -> None:
+    card = add(Order(trained, "copy-quick", lengths=(1, 2), samples=8, device="cpu"))
+    assert [(row.length, row.samples, row.stop) for row in card.rows] == [(1, 8, "oracle"), (2, 8, "oracle")]
+
+
+def test_shorter_numbers_where_nothing_changes(trained: Path, empty_shelf: Path) -> None:
+    card = add(Order(trained, "copy-half", lengths=(1, 2), samples=16, half=True, device="cpu"))
+    assert card.stored == "float16"
+    assert "16 problems a length" in card.stored_why
+    whole, half = runs.load_seed(trained / "seed-4.safetensors"), runs.load_seed(shelf.path("copy-half"))
+    assert torch.equal(half.row, whole.row.half().float())
+    assert half.config == whole.config
+    sizes = [(trained / "seed-4.safetensors").stat().st_size, shelf.path("copy-half").stat().st_size]
+    assert sizes[1] < 0.6 * sizes[0]
+
+
+def test_shorter_numbers_are_refused_where_they_matter(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, empty_shelf: Path
+) -> None:
+    from looped.zoo import adding
+
+    real = adding.measure
+    answers = iter([1.0, 0.4])
+
+    def two_accuracies(*words: object, **options: object) -> list[object]:
+        return [replace(row, accuracy=next(answers)) for row in real(*words, **options)]  # type: ignore[arg-type]
+
+    rows = add(Order(trained, "copy-quick", lengths=(2,), samples=4, device="cpu")).rows
+    assert rows
+    monkeypatch.setattr(adding, "measure", two_accuracies)
+    monkeypatch.setattr(adding, "_rows", lambda *words: (rows, adding.Origin()))
+    with pytest.raises(InputError, match=r"float16 changes the accuracy at length 2: 1.0000 and 0.4000"):
+        add(Order(trained, "copy-half", lengths=(2,), samples=16, half=True, device="cpu"))
+    assert not (empty_shelf / "copy-half.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"name": "../copy"}, "a shipped model's name is of letters"),
+        ({"seed": "best"}, "auto or a whole number"),
+        ({"seed": "9"}, "there is no checkpoint"),
+    ],
+)
+def test_bad_orders(trained: Path, tmp_path: Path, change: dict[str, str], sentence: str) -> None:
+    order = Order(trained, "copy-quick", (result(tmp_path / "r.json", CONFIG),))
+    with pytest.raises(InputError, match=sentence):
+        add(replace(order, **change))  # type: ignore[arg-type]
+    assert shelf.names() == []
+
+
+def test_results_of_something_else_are_refused(trained: Path, tmp_path: Path) -> None:
+    other = result(tmp_path / "other.json", replace(CONFIG, steps=5))
+    with pytest.raises(InputError, match="measured another run"):
+        add(Order(trained, "copy-quick", (other,)))
+    unmeasured = result(tmp_path / "zero.json", CONFIG, seeds=(0,))
+    with pytest.raises(InputError, match="no accuracy of seed 4"):
+        add(Order(trained, "copy-quick", (unmeasured,)))
+    twice = result(tmp_path / "twice.json", CONFIG)
+    with pytest.raises(InputError, match="measures a length twice"):
+        add(Order(trained, "copy-quick", (twice, twice)))
+
+
+def test_too_much_for_the_shelf(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("looped.zoo.adding.LARGEST", 1000)
+    with pytest.raises(InputError, match="all models together would take"):
+        add(Order(trained, "copy-quick", (result(tmp_path / "r.json", CONFIG),)))
+
+
+def test_reasons() -> None:
+    assert reason({3: 0.1}, 3) == "the only seed of its run (final training loss by seed: 3: 0.1)"
+    assert reason({0: None, 1: None}, 1).startswith("named by hand")
+
+
+def test_the_command_names_what_differs_from_the_recipe() -> None:
+    config = replace(CONFIG, lr=(0.001, 0.002), model=replace(CONFIG.model, bands=(2, 2)), max_length=10)
+    assert command(config).endswith("--seeds 0,4 --set model.bands=2,2 --set lr=0.001,0.002")
+
+
+def test_the_command_line(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = result(tmp_path / "r.json", CONFIG)
+    assert main(["add", str(trained), "--name", "copy-quick", "--results", str(file)]) == 0
+    assert capsys.readouterr().out.startswith("copy-quick: seed 4, the lowest final training loss")
+    assert main([]) == 0
+    assert "copy-quick*" in capsys.readouterr().out
+    assert main(["add", str(tmp_path / "none"), "--name", "x"]) == 2
+    assert capsys.readouterr().err.startswith("looped: there is no checkpoint")
+
+
+def test_a_damaged_card_is_a_sentence(trained: Path, tmp_path: Path, empty_shelf: Path) -> None:
+    add(Order(trained, "copy-quick", (result(tmp_path / "r.json", CONFIG),)))
+    file = empty_shelf / "copy-quick.json"
+    for text, sentence in (
+        ("{", "is not JSON"),
+        ("[]", "is no card"),
+        (file.read_text().replace('"seed": 4', '"seed": "4"'), "seed must be a whole number"),
+        (file.read_text().replace('"config": {', '"config": 1, "c": {'), "config must be an object"),
+    ):
+        file.write_text(text)
+        shelf._read.cache_clear()
+        with pytest.raises(InputError, match=sentence):
+            shelf.card("copy-quick")
