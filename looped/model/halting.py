@@ -17,6 +17,7 @@ Shapes: S seeds, B rows, L positions, D width, T loop steps; `*P` is whatever ha
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -107,7 +108,7 @@ def log_halting(wants: Float[Tensor, "*P T"]) -> Float[Tensor, "*P T"]:
 def log_geometric(rate: float, steps: int, device: torch.device | str = "cpu") -> Float[Tensor, "T"]:
     """log of the geometric law of mean 1/rate, cut after `steps` steps and scaled to sum to 1."""
     at = torch.arange(steps, device=device, dtype=torch.float32)
-    return torch.log_softmax(at * torch.log1p(torch.tensor(-rate, device=device)), dim=0)
+    return torch.log_softmax(at * math.log1p(-rate), dim=0)
 
 
 def divergence(log_p: Float[Tensor, "*P T"], log_prior: Float[Tensor, "T"]) -> Float[Tensor, "*P"]:

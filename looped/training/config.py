@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from looped import methods, tasks
+from looped import loops, methods, tasks
 from looped.errors import InputError
 from looped.methods import Method
 from looped.model.config import ModelConfig
@@ -22,6 +22,7 @@ from looped.tasks.base import Task
 Lengths = Literal["stratified", "iid"]
 Window = Literal["last", "random"]
 Products = Literal["auto", "fp32", "bf16"]
+Supervision = Literal["last", "best"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,14 @@ class TrainConfig:
     checkpointing: bool = (
         False  # keep only each step's state and recompute the rest, so that memory hardly grows with T
     )
+    loops: str = "T"  # loop steps of a problem: T(n), or another rule of looped.loops (T+1, 2T, 16, q..2q, …)
+    supervision: Supervision = (
+        "last"  # the answer is asked for at the last step, or at the best and all later
+    )
+    halt_cost: float = (
+        0.01  # what a halting head's steps (act), or its distance from the prior (ponder), weigh
+    )
+    halt_prior: float = 0.1  # chance to halt at a step in PonderNet's geometric prior: 1 / the mean step
 
     def __post_init__(self) -> None:
         if len(self.lr) not in (1, len(self.seeds)):
@@ -79,6 +88,16 @@ class TrainConfig:
         method = methods.get(self.method)
         if self.extra and not method.adaptive:
             raise InputError(f"{self.method} has a fixed depth: there are no extra loop steps to draw")
+        if not loops.parse(self.loops).plain and not method.adaptive:
+            raise InputError(f"{self.method} has a fixed depth: loops={self.loops} cannot be had")
+        if self.whole and self.backprop:
+            raise InputError(
+                "backprop cuts the gradient of the last step; halting and supervision=best have none"
+            )
+        if self.supervision == "best" and (self.model.halting != "none" or not method.adaptive):
+            raise InputError("supervision=best is for adaptive methods without a halting head")
+        if self.halt_cost < 0 or not 0 < self.halt_prior < 1:
+            raise InputError("halt_cost must not be negative, and halt_prior must be between 0 and 1")
         if self.model.vocab != len(task.vocab):
             raise InputError(f"a model of {task.name} has {len(task.vocab)} tokens, not {self.model.vocab}")
 
@@ -86,6 +105,11 @@ class TrainConfig:
     def curriculum_end(self) -> int:
         """The gradient step from which the learning rate falls, as in the authors' code."""
         return min(self.max_length * self.interval, self.steps)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the loss looks at the whole trajectory, not only at its last state."""
+        return self.model.halting != "none" or self.supervision == "best"
 
     @property
     def seed_lrs(self) -> tuple[float, ...]:

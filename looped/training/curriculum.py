@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from looped import methods, tasks
+from looped import loops, methods, tasks
 from looped.training.config import TrainConfig
 
 
@@ -76,13 +76,15 @@ class Strata:
 def strata(config: TrainConfig, longest: int) -> Strata:
     """Splits the lengths 1..longest evenly over the rows, for each variant of the task alike."""
     task, method = tasks.get(config.task), methods.get(config.method)
-    parts = -(-config.batch // task.variants)
+    parts, rule = -(-config.batch // task.variants), loops.parse(config.loops)
     rows: list[tuple[int, ...]] = []
     for i in range(config.batch):
         part, variant = divmod(i, task.variants)
         first, last = 1 + part * longest // parts, -(-(part + 1) * longest // parts)
         own = task.steps(torch.tensor([first, last]), torch.tensor([variant, variant]))
         low, high = method.steps(task, own, config.max_length).tolist()
+        if not rule.plain:
+            low, high = rule.bounds(task, own, last)
         rows.append((part, first, last, variant, low, high + config.extra))
     rows.sort(key=lambda row: (row[5], row[4]), reverse=True)
     part_, first_, last_, variant_, lower, upper = zip(*rows, strict=True)

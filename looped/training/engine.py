@@ -17,12 +17,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from looped import batches, methods, tasks
+from looped import batches, loops, methods, tasks
 from looped.batches import Batch
 from looped.errors import InputError
 from looped.model import positions
 from looped.model.loop import LoopedTransformer, Prepared
-from looped.training import curriculum, fused, optimizer
+from looped.training import curriculum, fused, optimizer, trajectory
 from looped.training.accumulate import GradientStore
 from looped.training.backprop import Noise, Outcome, backpropagate
 from looped.training.config import TrainConfig
@@ -44,6 +44,7 @@ class Stage:
     first: Int[Tensor, "B"]
     last: Int[Tensor, "B"]
     variant: Int[Tensor, "B"]
+    most: int  # loop steps of any row
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class Engine:
         self.graphs = cuda and self.world.size == 1 if graphs is None else graphs
         self.fused = fused  # where it can be taken; never is for comparing with it
         self.task, self.method = tasks.get(config.task), methods.get(config.method)
+        self.loops = loops.parse(config.loops)
         self.store = GradientStore(accumulate=self.precision != torch.float32)
         self.model = LoopedTransformer(config.model, self.store.linear)
         self.weights: Float[Tensor, "S P"] = self.model.layout.initialise(list(config.seeds), self.device)
@@ -132,7 +134,7 @@ class Engine:
 
         return Stage(
             longest, row_size, split if stratified else None, plan,
-            tensor(split.part), tensor(split.first), tensor(split.last), tensor(split.variant),
+            tensor(split.part), tensor(split.first), tensor(split.last), tensor(split.variant), split.upper[0],
         )  # fmt: skip
 
     def draw(self, stage: Stage) -> tuple[Batch, Bool[Tensor, "S B"]]:
@@ -155,6 +157,8 @@ class Engine:
             problems, self.task.vocab, stage.row_size, self.method.prediction, self.method.pause
         )
         steps = self.method.steps(self.task, problems.steps, self.config.max_length)
+        if not self.loops.plain:
+            steps = self.loops.draw(problems.steps, problems.question_length, generator)
         if self.config.extra:
             steps = steps + torch.randint(
                 self.config.extra + 1, size, device=self.device, generator=generator
@@ -174,7 +178,7 @@ class Engine:
             plan = curriculum.plan(steps.amin(0).tolist(), steps.amax(0).tolist())
         self.weights.requires_grad_(True)
         folded = self.model.prepare(self.weights)
-        outcome, grads = self._gradients(folded, batch, plan)
+        outcome, grads = self._gradients(folded, batch, plan, stage.most)
         (grad,) = torch.autograd.grad(folded.tensors(), [self.weights], grads)
         self.weights.requires_grad_(False)
         self._keep_pace(stage, batch, plan)
@@ -184,12 +188,19 @@ class Engine:
         accuracy_longest = (right * longest).sum(1) / longest.sum(1)
         return Readings(loss, norm, right.mean(1), accuracy_longest)
 
-    def _gradients(self, folded: Prepared, batch: Batch, plan: Plan) -> tuple[Outcome, list[Tensor]]:
+    def _gradients(
+        self, folded: Prepared, batch: Batch, plan: Plan, most: int
+    ) -> tuple[Outcome, list[Tensor]]:
         """The loss and the gradients of the folded weights, the fused way where it can be taken."""
         weights = self.store.open(folded, self.precision)
         size = batch.tokens.shape[-1]
         at, noise = self._places(size), self._noise(size)
         mine, counted = batch.part(self.world.rows), batch.loss_mask.sum((1, 2))
+        if self.config.whole:
+            outcome = trajectory.backpropagate(
+                self.config, self.model, weights, mine, most, at=at, noise=noise, counted=counted
+            )
+            return outcome, self.store.close(weights)
         if self.fused and fused.suits(self.config, plan, size, self.device):
             if self._fused is None or self._fused.plan != plan:
                 self._fused = FusedLoop(self.model, len(self.config.seeds), plan, size, weights.layers[0].qkv)
@@ -232,7 +243,7 @@ class Engine:
     def _keep_pace(self, stage: Stage, batch: Batch, plan: Plan) -> None:
         """Draws what other processes draw whose rows loop more often, so that all generators stay together."""
         noise = self._noise(batch.tokens.shape[-1])
-        if noise is None or self.world.size == 1:
+        if noise is None or self.world.size == 1 or self.config.whole:
             return
         most = stage.strata.upper[0] if stage.strata is not None else int(batch.steps.max())
         for _ in range(most - len(plan.active)):

@@ -26,6 +26,16 @@ def answer_loss(
     return (each * loss_mask).sum((1, 2)) / (loss_mask.sum((1, 2)) if counted is None else counted)
 
 
+def example_loss(
+    logits: Float[Tensor, "S B L V"], targets: Int[Tensor, "S B L"], loss_mask: Bool[Tensor, "S B L"]
+) -> Float[Tensor, "S B"]:
+    """Mean cross entropy of each row over its own positions that count."""
+    each = F.cross_entropy(logits.float().flatten(0, 2), targets.flatten(), reduction="none").view(
+        targets.shape
+    )
+    return (each * loss_mask).sum(-1) / loss_mask.sum(-1)
+
+
 def exact(
     logits: Float[Tensor, "S B L V"], targets: Int[Tensor, "S B L"], loss_mask: Bool[Tensor, "S B L"]
 ) -> Bool[Tensor, "S B"]:

@@ -35,7 +35,8 @@ def way(config: TrainConfig, cpu: bool, longest: int) -> Way:
     if cpu:
         return "cpu"
     fits = config.model.positions not in ("rotary", "alibi") and row_size(config, longest) <= LONGEST_FUSED
-    return "fused" if fits and config.model.ordinary and not recomputes(config) else "stepwise"
+    fused = fits and config.model.ordinary and not (recomputes(config) or config.whole)
+    return "fused" if fused else "stepwise"
 
 
 def recomputes(config: TrainConfig) -> bool:

@@ -1,0 +1,162 @@
+"""Losses that look at the whole trajectory, by autograd alone: the way of everything that may not know T(n).
+
+| model, supervision   | the loss of an example                                                                     |
+|----------------------|--------------------------------------------------------------------------------------------|
+| `halting=act`        | of the weighted state Σ p_n h_n, plus `halt_cost` times the mean N + R of its positions      |
+| `halting=ponder`     | Σ p_n · (loss after step n), plus `halt_cost` times KL(p, geometric law of `halt_prior`)     |
+| `supervision=best`   | of its best step, plus the mean over the steps after it: once right, it has to stay right    |
+
+Every row runs to the largest number of steps of the stage, so shapes never change and nothing waits for the host: a
+row's own number would tell a halting head where to stop. Only `best` looks no further than a row's own steps.
+A test holds the arithmetic; `looped.model.halting` states it.
+
+Shapes: S seeds, B rows, L positions, D width, T loop steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from looped.batches import Batch
+from looped.model import halting
+from looped.model.loop import LoopedTransformer, Prepared
+from looped.training import losses
+from looped.training.backprop import Noise, Outcome
+from looped.training.config import TrainConfig
+
+Walk = Callable[[Tensor | None], Tensor]  # a state (None at first) to the state after one more step
+Parts = tuple[
+    Tensor, Tensor, Tensor
+]  # the answer's loss [S], what halting costs [S], which rows are right [S, B]
+
+
+def backpropagate(
+    config: TrainConfig,
+    model: LoopedTransformer,
+    weights: Prepared,
+    batch: Batch,
+    most: int,
+    *,
+    at: Int[Tensor, "B L"] | None = None,
+    noise: Noise | None = None,
+    counted: Int[Tensor, "S"] | None = None,
+) -> Outcome:
+    """The loss of every row over `most` steps, its gradient added to the `.grad` of `weights`.
+
+    `batch` may be a part of the rows that the loss is a mean over: `config.batch` rows, `counted` positions.
+    """
+    x = model.embed(weights, batch.tokens, at)
+
+    def walk(h: Tensor | None) -> Tensor:
+        u = model.inject(h, x)
+        u = u if noise is None else u + noise(u.shape[1])
+        if not config.checkpointing:
+            return model.step(weights, u)
+        kept: Tensor = checkpoint(model.step, weights, u, use_reentrant=False, preserve_rng_state=False)
+        return kept
+
+    if model.config.halting == "act":
+        answer, cost, exact = _act(config, model, weights, batch, walk, most, counted)
+    else:
+        each = _ponder if model.config.halting == "ponder" else _best
+        answer, cost, exact = each(config, model, weights, batch, walk, most)
+    torch.autograd.backward((answer + cost).sum())
+    return Outcome(answer.detach(), exact)
+
+
+def _act(
+    config: TrainConfig,
+    model: LoopedTransformer,
+    weights: Prepared,
+    batch: Batch,
+    walk: Walk,
+    most: int,
+    counted: Tensor | None,
+) -> Parts:
+    """Every position halts on its own; what it says is the weighted mean of its states."""
+    h = walk(None)
+    now = halting.act_start(h)
+    for t in range(1, most + 1):
+        h = h if t == 1 else walk(now.state)
+        now = halting.act_step(now, h, halting.logits(weights.head, h).sigmoid(), last=t == most)
+    logits = model.readout(weights, now.output)
+    answer = losses.answer_loss(logits, batch.targets, batch.loss_mask, counted)
+    cost = now.cost.sum((1, 2)) / (config.batch * batch.tokens.shape[-1])
+    return answer, config.halt_cost * cost, losses.exact(logits.detach(), batch.targets, batch.loss_mask)
+
+
+def _ponder(
+    config: TrainConfig, model: LoopedTransformer, weights: Prepared, batch: Batch, walk: Walk, most: int
+) -> Parts:
+    """Every row halts as a whole; its loss is expected over when."""
+    wants: list[Tensor] = []
+
+    def note(h: Tensor) -> None:
+        wants.append(halting.pooled(halting.logits(weights.head, h), batch.loss_mask))
+
+    each, right = _every_step(model, weights, batch, walk, most, note)
+    return ponder_parts(config, torch.stack(wants, dim=-1), each, right)
+
+
+def ponder_parts(
+    config: TrainConfig,
+    wants: Float[Tensor, "S B T"],
+    each: Float[Tensor, "S B T"],
+    right: Bool[Tensor, "S B T"],
+) -> Parts:
+    """PonderNet's loss, from what the head says and the loss and the rightness after every step."""
+    log_p = halting.log_halting(wants.float())
+    prior = halting.log_geometric(config.halt_prior, wants.shape[-1], wants.device)
+    answer = halting.expected(each, log_p).sum(1) / config.batch
+    cost = halting.divergence(log_p, prior).sum(1) / config.batch
+    halts = (log_p.detach().exp().cumsum(-1) >= 0.5).int().argmax(-1, keepdim=True)
+    return answer, config.halt_cost * cost, right.gather(-1, halts)[..., 0]
+
+
+def _best(
+    config: TrainConfig, model: LoopedTransformer, weights: Prepared, batch: Batch, walk: Walk, most: int
+) -> Parts:
+    """The best step of a row's own, and every one after it."""
+    each, right = _every_step(model, weights, batch, walk, most)
+    total, best = best_and_later(each, batch.steps)
+    exact = right.gather(-1, best[..., None])[..., 0]
+    answer = total.sum(1) / config.batch
+    return answer, torch.zeros_like(answer), exact
+
+
+def best_and_later(
+    each: Float[Tensor, "S B T"], steps: Int[Tensor, "S B"]
+) -> tuple[Float[Tensor, "S B"], Int[Tensor, "S B"]]:
+    """The loss at the step where it is least, plus its mean over the later ones up to `steps`; and that step."""
+    at = torch.arange(each.shape[-1], device=each.device)
+    inside = at < steps[..., None]
+    best = each.detach().masked_fill(~inside, float("inf")).argmin(-1)
+    later = inside & (at > best[..., None])
+    held = (each * later).sum(-1) / later.sum(-1).clamp(min=1)
+    return each.gather(-1, best[..., None])[..., 0] + held, best
+
+
+def _every_step(
+    model: LoopedTransformer,
+    weights: Prepared,
+    batch: Batch,
+    walk: Walk,
+    most: int,
+    note: Callable[[Tensor], None] = lambda h: None,
+) -> tuple[Float[Tensor, "S B T"], Bool[Tensor, "S B T"]]:
+    """The loss of every row after every step, and whether it is right there; `note` sees each state."""
+    each: list[Tensor] = []
+    right: list[Tensor] = []
+    h: Tensor | None = None
+    for _ in range(most):
+        h = walk(h)
+        note(h)
+        logits = model.readout(weights, h)
+        each.append(losses.example_loss(logits, batch.targets, batch.loss_mask))
+        right.append(losses.exact(logits.detach(), batch.targets, batch.loss_mask))
+    return torch.stack(each, dim=-1), torch.stack(right, dim=-1)

@@ -1,0 +1,129 @@
+"""Losses over whole trajectories: by hand, stacked over seeds, through the same engine as everything else."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from looped.errors import InputError
+from looped.model import halting
+from looped.training import curriculum, trajectory
+from looped.training.engine import Engine
+
+WAYS: dict[str, dict[str, object]] = {
+    "act": {"model": {"halting": "act"}},
+    "ponder": {"model": {"halting": "ponder"}, "halt_prior": 0.3},
+    "best": {"supervision": "best", "loops": "2q"},
+    "drawn": {"loops": "q..2q"},
+    "wrong": {"loops": "T+1"},
+}
+
+
+def test_the_best_step_and_all_later_ones_by_hand() -> None:
+    each = torch.tensor([[[3.0, 1.0, 2.0, 4.0, 0.5], [1.0, 2.0, 3.0, 9.0, 9.0]]], requires_grad=True)
+    total, best = trajectory.best_and_later(each, torch.tensor([[4, 1]]))
+    assert best.tolist() == [[1, 0]]
+    assert total.tolist() == [[1 + (2 + 4) / 2, 1.0]], (
+        "step 5 is past the first row's own, all later past the second's"
+    )
+    total.sum().backward()
+    assert each.grad is not None
+    assert each.grad.tolist() == [[[0, 1, 0.5, 0.5, 0], [1, 0, 0, 0, 0]]]
+
+
+def test_pondernets_loss_by_hand(tiny) -> None:
+    config = tiny(batch=2, halt_cost=0.5, halt_prior=0.5)
+    wants = torch.tensor([[[0.0, 0.0], [-20.0, 0.0]]])  # halts at 1 or 2 with even chances; surely at 2
+    each = torch.tensor([[[1.0, 3.0], [5.0, 7.0]]])
+    right = torch.tensor([[[True, False], [True, False]]])
+    answer, cost, exact = trajectory.ponder_parts(config, wants, each, right)
+    assert answer.tolist() == pytest.approx([(2.0 + 7.0) / 2])
+    prior = (2 / 3, 1 / 3)
+    first = 0.5 * math.log(0.5 / prior[0]) + 0.5 * math.log(0.5 / prior[1])
+    assert cost.tolist() == pytest.approx([0.5 * (first + math.log(3)) / 2], rel=1e-4)
+    assert exact.tolist() == [[True, False]]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("lengths", ["stratified", "iid"])
+def test_seeds_side_by_side_are_seeds_alone(tiny, way: str, lengths: str) -> None:
+    noise = 0.1 if lengths == "stratified" else 0.0  # drawn once a step: as often for one seed as for two
+    changes = {**WAYS[way], "lengths": lengths, "interval": 3, "batch": 6, "noise": noise}
+    together = Engine(tiny("copy", seeds=(0, 1), **changes))
+    alone = [Engine(tiny("copy", seeds=(s,), **changes)) for s in range(2)]
+    for _ in range(8):
+        readings = together.step()
+        single = [engine.step() for engine in alone]
+        torch.testing.assert_close(readings.loss, torch.cat([r.loss for r in single]))
+        assert bool(readings.norm.isfinite().all())
+    for s, engine in enumerate(alone):
+        torch.testing.assert_close(together.weights[s], engine.weights[0], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("way", ["act", "ponder", "best"])
+def test_recomputing_and_narrow_products_give_the_same_loss(tiny, way: str) -> None:
+    plain = Engine(tiny("copy", **WAYS[way]))
+    again = Engine(tiny("copy", checkpointing=True, **WAYS[way]))
+    narrow = Engine(tiny("copy", products="bf16", **WAYS[way]))
+    for _ in range(3):
+        one, two, three = plain.step(), again.step(), narrow.step()
+        torch.testing.assert_close(one.loss, two.loss)
+        torch.testing.assert_close(one.norm, two.norm)
+        torch.testing.assert_close(one.loss, three.loss, rtol=2e-2, atol=2e-2)
+    assert torch.allclose(plain.weights, again.weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("way", ["act", "ponder"])
+def test_halting_heads_learn_too(tiny, way: str) -> None:
+    engine = Engine(tiny("copy", **WAYS[way]))
+    model = engine.model
+    slot = model.layout.slots["halt.weight"]
+    before = engine.weights[:, slot.start : slot.start + slot.size].clone()
+    for _ in range(3):
+        engine.step()
+    after = engine.weights[:, slot.start : slot.start + slot.size]
+    assert bool((before != after).all())
+
+
+def test_rows_run_for_the_rules_steps_and_fit_their_plan(tiny) -> None:
+    for rule in ("q..2q", "T/2", "7", "2T"):
+        engine = Engine(tiny("multiplication", max_length=5, batch=12, loops=rule))
+        stage = engine.stage(5)
+        assert stage.plan is not None
+        assert stage.most == len(stage.plan.active)
+        batch, _ = engine.draw(stage)
+        for t in range(1, stage.most + 1):
+            going = (batch.steps >= t).any(0).nonzero()[:, 0].tolist()
+            assert not going or max(going) < stage.plan.active[t - 1]
+            ends = (batch.steps == t).any(0).nonzero()[:, 0].tolist()
+            assert not ends or min(ends) >= stage.plan.leaving[t - 1]
+
+
+def test_the_default_draws_and_computes_what_it_always_did(tiny) -> None:
+    config = tiny("copy")
+    assert (config.loops, config.supervision, config.model.halting, config.whole) == (
+        "T",
+        "last",
+        "none",
+        False,
+    )
+    assert curriculum.strata(config, 4).upper[0] == 4
+    assert halting.EPSILON == 0.01
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "complaint"),
+    [
+        ("ntp", {"loops": "2T"}, "ntp has a fixed depth: loops=2T cannot be had"),
+        ("fop-loop-adaptive", {"loops": "3n"}, "loop steps are told as"),
+        ("ntp", {"supervision": "best"}, "for adaptive methods without a halting head"),
+        ("fop-loop-adaptive", {"supervision": "best", "backprop": 2}, "backprop cuts the gradient"),
+        ("fop-loop-adaptive", {"halt_prior": 1.0}, "halt_prior must be between 0 and 1"),
+        ("fop-loop-adaptive", {"halt_cost": -1.0}, "halt_cost must not be negative"),
+    ],
+)
+def test_what_cannot_be_asked_for(tiny, method: str, changes: dict[str, object], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        tiny("copy", method, **changes)
