@@ -178,10 +178,11 @@ class Engine:
             plan = curriculum.plan(steps.amin(0).tolist(), steps.amax(0).tolist())
         self.weights.requires_grad_(True)
         folded = self.model.prepare(self.weights)
-        outcome, grads = self._gradients(folded, batch, plan, stage.most)
+        noise = self._noise(batch.tokens.shape[-1])
+        outcome, grads = self._gradients(folded, batch, plan, stage.most, noise)
         (grad,) = torch.autograd.grad(folded.tensors(), [self.weights], grads)
         self.weights.requires_grad_(False)
-        self._keep_pace(stage, batch, plan)
+        self._keep_pace(stage, batch, plan, noise)
         grad, loss = self.world.sum(grad), self.world.sum(outcome.loss)
         norm = optimizer.update(self.config, self.weights, grad, self.moments, self._hyper)
         right = self.world.join(outcome.exact, self.config.batch).float()
@@ -189,12 +190,12 @@ class Engine:
         return Readings(loss, norm, right.mean(1), accuracy_longest)
 
     def _gradients(
-        self, folded: Prepared, batch: Batch, plan: Plan, most: int
+        self, folded: Prepared, batch: Batch, plan: Plan, most: int, noise: Noise | None
     ) -> tuple[Outcome, list[Tensor]]:
         """The loss and the gradients of the folded weights, the fused way where it can be taken."""
         weights = self.store.open(folded, self.precision)
         size = batch.tokens.shape[-1]
-        at, noise = self._places(size), self._noise(size)
+        at = self._places(size)
         mine, counted = batch.part(self.world.rows), batch.loss_mask.sum((1, 2))
         if self.config.whole:
             outcome = trajectory.backpropagate(
@@ -226,23 +227,27 @@ class Engine:
         return torch.stack(rows)[:, self.world.rows]
 
     def _noise(self, size: int) -> Noise | None:
-        """What is added to the states, where the run asks for it: drawn for all rows, from each seed's own source."""
+        """What is added to the states, where the run asks for it: drawn for all rows, from each seed's own source.
+
+        Each row has its own level, between none and the configured one: a step that has only ever seen noisy states is
+        lost on a clean one.
+        """
         if not self.config.noise:
             return None
-        shape, scale = (self.config.batch, size, self.config.model.width), self.config.noise
+        rows = [torch.rand(self.config.batch, 1, 1, device=self.device, generator=g) for g in self.generators]
+        level = self.config.noise * torch.stack(rows)[:, self.world.rows]
+        shape = (len(self.generators), self.config.batch, size, self.config.model.width)
+        drawn = torch.empty(shape, device=self.device)  # used at once, so one place serves all steps
 
-        def draw(rows: int) -> Tensor:
-            drawn = [
-                torch.randn(shape, device=self.device, generator=g)[self.world.rows][:rows]
-                for g in self.generators
-            ]
-            return torch.stack(drawn) * scale
+        def draw(active: int) -> Tensor:
+            for of_seed, generator in zip(drawn, self.generators, strict=True):
+                of_seed.normal_(generator=generator)
+            return drawn[:, self.world.rows][:, :active] * level[:, :active]
 
         return draw
 
-    def _keep_pace(self, stage: Stage, batch: Batch, plan: Plan) -> None:
+    def _keep_pace(self, stage: Stage, batch: Batch, plan: Plan, noise: Noise | None) -> None:
         """Draws what other processes draw whose rows loop more often, so that all generators stay together."""
-        noise = self._noise(batch.tokens.shape[-1])
         if noise is None or self.world.size == 1 or self.config.whole:
             return
         most = stage.strata.upper[0] if stage.strata is not None else int(batch.steps.max())
