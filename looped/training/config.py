@@ -42,7 +42,7 @@ class TrainConfig:
     batch: int = 64  # problems a gradient step
     lengths: Lengths = "iid"  # independent draws, or one draw from each of `batch` equal parts of the range
     extra: int = 0  # up to so many loop steps past T, drawn for each problem: the answer has to be held
-    noise: float = 0.0  # added to the state before every step: standard deviation, drawn per problem from 0 up to this
+    noise: float = 0.0  # added to the state before every step; its deviation is drawn per problem, up to this
     warmup: int = 0  # gradient steps from 0 to the peak learning rate
     betas: tuple[float, float] = (0.9, 0.999)  # AdamW's
     weight_decay: float = 0.01  # AdamW's
@@ -98,6 +98,10 @@ class TrainConfig:
             raise InputError("supervision=best is for adaptive methods without a halting head")
         if self.halt_cost < 0 or not 0 < self.halt_prior < 1:
             raise InputError("halt_cost must not be negative, and halt_prior must be between 0 and 1")
+        if (self.model.kind == "universal") != method.universal:
+            raise InputError(f"the method {method.name} and a {self.model.kind} model do not go together")
+        if method.universal and (self.noise or self.supervision != "last"):
+            raise InputError(f"{method.name} takes neither noise on its state nor another supervision")
         if self.model.vocab != len(task.vocab):
             raise InputError(f"a model of {task.name} has {len(task.vocab)} tokens, not {self.model.vocab}")
 
@@ -125,6 +129,8 @@ def block_for(task: Task, method: Method, **changes: object) -> ModelConfig:
         heads=task.paper.heads,
         injection=method.injection,
     )
+    if method.universal:  # waves of size 1 are added to the embedding, which has to be heard beside them
+        base = replace(base, kind="universal", halting=method.halting, embedding_std=1.0)
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
@@ -179,8 +185,9 @@ def quick(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
         method=method.name,
         recipe="quick",
         model=block_for(
-            task, method, layers=method.depth, width=32, heads=heads, bands=(2,) * heads, init_std=0.2
-        ),
+            task, method, layers=method.depth, width=32, heads=heads,
+            bands=() if method.universal else (2,) * heads, init_std=0.2,
+        ),  # fmt: skip
         seeds=seeds,
         max_length=min(10, task.paper.max_length),
         steps=1_000,
@@ -190,7 +197,7 @@ def quick(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
         betas=(0.9, 0.98),
         batch=32,
         lengths="stratified",
-        noise=0.1,
+        noise=0.0 if method.universal else 0.1,
     )
 
 
