@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "does a model simulate the program? reads its variables from the states",
     ),
     "solve": ("looped.commands.solve", "a model answers a question, or one a line from stdin"),
+    "explore": ("looped.commands.explore", "a page on which to ask a model and watch it loop"),
     "train": ("looped.commands.train", "trains a model; the same command again resumes"),
     "evaluate": ("looped.commands.evaluate", "accuracy of runs by length and stopping rule"),
     "figure": ("looped.commands.figure", "draws from files of results alone"),

@@ -1,0 +1,52 @@
+"""`looped explore`: a page on this machine on which one asks a model a question and watches its loop.
+
+$ looped explore --model runs/copy-fop-loop-adaptive-quick
+the explorer is at http://127.0.0.1:8642/ (Ctrl-C ends it)
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from looped.commands import note, print_json
+
+
+@dataclass(frozen=True)
+class Args:
+    """Serve the explorer on this machine's loopback address and open it in a browser."""
+
+    port: Annotated[int | None, tyro.conf.arg(metavar="P", help_behavior_hint="")] = None
+    """The port; by default 8642, or any free one if that is taken."""
+    no_open: bool = False
+    """Do not open the page in a browser."""
+    model: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PATH…")] = ()
+    """Models besides the shipped and the compiled ones: checkpoints, run folders, what `looped compile` wrote."""
+    json: bool = False
+    """Print the address and the models' names as one JSON object."""
+
+
+def run(args: Args) -> int:
+    """Serves until Ctrl-C."""
+    from looped.explorer import models, serve
+    from looped.explorer.server import Explorer
+
+    bound = serve.listen(args.port)  # a complaint about the port comes before models are read
+    with bound:
+        shelf = models.stock(args.model)
+        for problem in shelf.problems:
+            note(f"left out: {problem}")
+
+        def ready() -> None:
+            if args.json:
+                print_json({"url": serve.address(bound), "models": list(shelf)})
+            else:
+                print(f"the explorer is at {serve.address(bound)} (Ctrl-C ends it)")
+            sys.stdout.flush()  # whoever reads this through a pipe waits for it
+
+        serve.serve(Explorer(shelf).app(), bound, not args.no_open, ready)
+    return 0

@@ -1,0 +1,168 @@
+"""What can be asked: models a person gives, the shipped ones, and every task's program compiled into weights.
+
+A request names a model by its key on the shelf (`copy-fast`, `addition-compiled`, `my-run:seed-0`), so no path ever
+comes from outside. Knows files and solvers, nothing of the web.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from looped import runs, solve, tasks
+from looped.errors import InputError
+from looped.explorer.limits import LIMITS, Limits
+from looped.methods import largest_steps
+from looped.solve import Solver
+from looped.solve.sources import COMPILED
+from looped.zoo import shelf as zoo
+
+Row = Mapping[str, object]
+ROW_KEYS = ("length", "stop", "accuracy", "samples")
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model that can be asked."""
+
+    key: str  # how a request names it
+    label: str  # how people read it
+    solver: Solver
+    rows: tuple[Row, ...]  # accuracy by length and stopping rule
+    source: str  # where the rows come from, in words
+
+    @property
+    def compiled(self) -> bool:
+        """Whether it is a program in weights, never trained: such a model has no norms."""
+        return self.solver.model.config.norm == "none"
+
+    @property
+    def trained(self) -> int | None:
+        """The longest length it was trained on."""
+        return None if self.compiled else self.solver.trained_max_length
+
+    def longest(self, limits: Limits = LIMITS) -> int:
+        """The longest question that may be asked of it here."""
+        table = self.solver.model.config
+        most = limits.row
+        if table.positions in ("learned", "randomised"):
+            most = min(most, table.max_positions)
+        length = limits.length
+        while length > 1 and (
+            self.row_size(length) > most or largest_steps(self.solver.task, length) > limits.steps
+        ):
+            length -= 1
+        return length
+
+    def row_size(self, length: int) -> int:
+        """Positions of a row for questions of this length, pause tokens included."""
+        return self.solver.task.row_size(length) + self.solver.method.pause
+
+    def describe(self, limits: Limits = LIMITS) -> dict[str, object]:
+        """What the page shows of it."""
+        config, method, task = self.solver.model.config, self.solver.method, self.solver.task
+        trained = self.trained
+        return {
+            "key": self.key,
+            "label": self.label,
+            "task": task.name,
+            "method": "compiled" if self.compiled else method.name,
+            "adaptive": method.adaptive,
+            "rule": self.solver.rule,
+            "layers": config.layers,
+            "heads": config.heads,
+            "bands": list(config.head_bands),
+            "running": config.running,
+            "width": config.width,
+            "parameters": int(sum(tensor.numel() for tensor in self.solver.weights.tensors())),
+            "trained": trained,
+            "trained_steps": None if trained is None else largest_steps(task, trained),
+            "trained_row": None if trained is None else self.row_size(trained),
+            "longest": self.longest(limits),
+            "rows": [dict(row) for row in self.rows],
+            "source": self.source,
+            "recipe": self.solver.recipe,
+            "seed": self.solver.seed,
+        }
+
+
+class Shelf(Mapping[str, Model]):
+    """All models of a server, by key, in the order in which they are offered."""
+
+    def __init__(self, models: Iterable[Model], problems: Sequence[str] = ()) -> None:
+        self._models: dict[str, Model] = {}
+        for model in models:
+            if model.key in self._models:
+                raise InputError(f"two models are named {model.key!r}: rename one of the files")
+            self._models[model.key] = model
+        self.problems = tuple(problems)  # a sentence for each shipped file that could not be used
+
+    def __getitem__(self, key: str) -> Model:
+        return self._models[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._models)
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+
+def stock(given: Sequence[Path] = ()) -> Shelf:
+    """The models given, the shipped ones, the compiled ones; a shipped file that cannot be used is named, not fatal."""
+    models = [_given(path) for path in given]
+    problems = []
+    for name in zoo.names():
+        try:
+            models.append(_shipped(name))
+        except InputError as error:
+            problems.append(str(error))
+    return Shelf([*models, *map(_compiled, tasks.TASKS)], problems)
+
+
+def _shipped(name: str) -> Model:
+    rows = [asdict(row) for row in zoo.card(name).rows]
+    return _model(name, name, solve.load(name), _kept(rows), "from the model's card")
+
+
+def _compiled(task: str) -> Model:
+    name = f"{task}{COMPILED}"
+    return _model(name, f"{task}, the program compiled", solve.load(name), (), "")
+
+
+def _given(path: Path) -> Model:
+    """A checkpoint or a run, with what the run measured while it trained."""
+    file = runs.seed_files(path)[0] if path.is_dir() else path
+    solver = solve.load(file)
+    if not file.stem.startswith("seed-"):
+        return _model(file.stem, file.stem, solver, (), "")
+    folder = file.resolve().parent
+    rows = _kept(_last_evaluation(folder, solver.seed))
+    return _model(
+        f"{folder.name}:{file.stem}",
+        f"{folder.name}, {file.stem}",
+        solver,
+        rows,
+        "from the run's own measurements",
+    )
+
+
+def _model(key: str, label: str, solver: Solver, rows: tuple[Row, ...], source: str) -> Model:
+    if solver.method.prediction == "ntp":
+        raise InputError(f"{label}: {solver.method.name} decodes token by token and has no loop to watch")
+    return Model(key, label, solver, rows, source)
+
+
+def _last_evaluation(folder: Path, seed: int) -> list[Row]:
+    """What a run measured of a seed, each length, rule and family when it did so last."""
+    found = {}
+    for row in runs.read_metrics(folder) if (folder / runs.METRICS).is_file() else []:
+        if row.get("kind") == "evaluation" and row.get("seed") == seed:
+            found[row.get("length"), row.get("stop"), row.get("family")] = row
+    return list(found.values())
+
+
+def _kept(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """The rows of uniform questions, with what a page draws of them."""
+    even = (row for row in rows if row.get("family", "uniform") == "uniform")
+    return tuple({key: row[key] for key in ROW_KEYS if key in row} for row in even)

@@ -1,0 +1,90 @@
+// What a cell of the network's and of the program's grid looks like.
+
+import { inkOn, mix, theme } from "./colours.js";
+
+const FULL = 65535;
+
+/** How the network's grid shows a run; `run` is the record that `watching.js` fills. */
+export function networkView(run, model) {
+  const { start } = run, { names, row, target, from } = start, columns = row.length;
+  const eos = names.indexOf("#");
+  return {
+    zero: "in", first: from,
+    head: heads(start),
+    known: () => run.steps.length + 1,
+    trainedColumn: model.trained_row,
+    marks: () => marks(run, model),
+    cell(step, p) {
+      const colours = theme();
+      if (step === 0) return { text: names[row[p]], ink: mix(colours.card, colours.muted, p > from ? 0.35 : 0.8) };
+      const { tokens, shares } = run.steps[step - 1], token = tokens[p];
+      return answerCell(names[token], token, shares[p] / FULL, target[p], p >= from, eos, colours);
+    },
+    columns,
+  };
+}
+
+/** How the program's grid shows one of its variables. */
+export function programView(run, program, variable) {
+  const { start } = run, { target, from, names } = start, eos = names.indexOf("#");
+  return {
+    zero: "prep", first: from,
+    head: heads(start),
+    known: () => program.steps + 1,
+    trainedColumn: null,
+    marks: () => [{ step: program.steps, label: `done` }],
+    cell(step, p) {
+      const colours = theme(), value = variable.values[step * variable.columns + p];
+      if (p >= variable.columns || value === -1) return null;
+      const text = variable.tokens ? names[value] ?? "○" : String(value);
+      if (variable.name === "output") return answerCell(text, value, 1, target[p], p >= from, eos, colours);
+      if (variable.tokens && value === eos) return { text, ink: mix(colours.card, colours.muted, 0.4) };
+      const fill = mix(colours.card, colours.muted, value === 0 ? 0.12 : 0.42);
+      return { text, fill, ink: inkOn(fill) };
+    },
+  };
+}
+
+function answerCell(text, token, share, wanted, counts, eos, colours) {
+  if (!counts) return { text, ink: mix(colours.card, colours.muted, 0.35) };
+  const good = token === wanted, quiet = good && token === eos;
+  const sure = Math.max(0, share - 0.2) / 0.8;
+  const fill = quiet ? mix(colours.card, colours.right, 0.05 + 0.1 * sure)
+    : mix(colours.card, good ? colours.right : colours.wrong, 0.14 + 0.72 * sure * sure);
+  return { text, fill, ink: quiet ? mix(colours.card, colours.muted, 0.6) : inkOn(fill), wrong: !good };
+}
+
+/** The question as it is fed in, and what is wanted, above a grid. */
+function heads({ names, row, target, from }) {
+  return [
+    { label: "row", text: (p) => names[row[p]], faint: (p) => p > from },
+    { label: "want", text: (p) => (p < from ? "" : names[target[p]]), faint: (p) => names[target[p]] === "#" },
+  ];
+}
+
+/** The steps at which rules stop, those of one step together, and the longest that was trained. */
+function marks(run, model) {
+  const at = new Map();
+  for (const rule of run.rules ?? []) {
+    if (rule.stopped) at.set(rule.step, [...(at.get(rule.step) ?? []), rule.name]);
+  }
+  const found = [...at].map(([step, names]) => ({ step, label: names.join(", ") }));
+  if (model.trained_steps && model.trained_steps < run.start.steps && model.adaptive) {
+    found.push({ step: model.trained_steps, label: `trained to ${model.trained}`, dotted: true });
+  }
+  return found;
+}
+
+/** The probabilities of a cell, likeliest first: [{name, share, right}]; null for the input's own row. */
+export function probabilities(run, step, p) {
+  if (step === 0 || step > run.steps.length) return null;
+  const { names, row, target, from } = run.start, { tokens, shares } = run.steps[step - 1], columns = row.length;
+  const found = [];
+  for (let k = 0; k * columns < tokens.length; k++) {
+    const token = tokens[k * columns + p];
+    found.push({ name: names[token], share: shares[k * columns + p] / FULL, right: p >= from && token === target[p] });
+  }
+  const rest = 1 - found.reduce((sum, { share }) => sum + share, 0);
+  if (names.length > found.length) found.push({ name: "else", share: Math.max(0, rest), right: false });
+  return found;
+}

@@ -1,0 +1,165 @@
+// The page: brings the form, the loop and the figures together. A question that is asked replaces the one before.
+
+import * as api from "./api.js";
+import * as charts from "./charts.js";
+import * as state from "./state.js";
+import * as tip from "./tip.js";
+import * as verdict from "./verdict.js";
+import { Attention } from "./attention.js";
+import { Controls } from "./controls.js";
+import { Player } from "./player.js";
+import { Stage } from "./stage.js";
+
+const $ = (id) => document.getElementById(id);
+const SLOW = 250; // milliseconds after which progress is shown
+
+let run = null; // {start, steps, rules, seconds}
+let asking = null; // the AbortController of the question being asked
+let shown = {}; // what the address holds besides the form
+let frame = 0, later = 0;
+
+const stage = new Stage((step) => { player.pause(); player.go(step); });
+const player = new Player($("step"), $("play"), $("step-shown"), () => draw());
+const attention = new Attention($("attention"), (text) => { $("attention-note").textContent = text; }, (i, j, share, x, y) => {
+  if (i === null) return tip.hide();
+  const { names, row } = run.start;
+  tip.show(`Position ${i + 1} (${names[row[i]]}) looks at ${j + 1} (${names[row[j]]})`, [{ name: names[row[j]], share, right: true }], x, y);
+});
+const controls = new Controls(await api.catalogue(), { ask: () => ask(), draw: () => drawQuestion(), model: () => drawQuestion() });
+$("version").textContent = `looped ${controls.catalogue.version}, on this machine only`;
+
+// --- asking --------------------------------------------------------------------------------------------------
+async function ask(at = {}) {
+  asking?.abort();
+  const mine = asking = new AbortController(), { model, question } = controls;
+  const wanted = { model: model.key, question: question.trim(), stretch: controls.stretch };
+  player.pause();
+  controls.say("");
+  const slow = setTimeout(() => { $("progress").hidden = false; }, SLOW);
+  try {
+    await api.run(wanted, (message) => { if (mine === asking) take(message, model, at); }, mine.signal);
+  } catch (error) {
+    if (mine === asking) failed(error);
+  } finally {
+    clearTimeout(slow);
+    if (mine === asking) { $("progress").hidden = true; asking = null; document.body.dataset.state = "idle"; }
+  }
+}
+
+function take(message, model, at) {
+  if (message.kind === "start") begin(message, model);
+  else if (message.kind === "step") {
+    run.steps.push(message);
+    $("bar").value = message.step / run.start.steps;
+    $("progress-text").textContent = `step ${message.step} of ${run.start.steps}`;
+    follow();
+  } else finish(message, model, at);
+}
+
+function begin(start, model) {
+  document.body.dataset.state = "running";
+  run = { start, steps: [], rules: null, model };
+  for (const id of ["stage", "panels"]) $(id).hidden = false;
+  $("result").hidden = true;
+  controls.showLength(start.length);
+  player.setLast(start.steps);
+  stage.begin(run, model);
+  verdict.rules(run, () => {});
+  verdict.record(model, start.length);
+  charts.accuracy($("accuracy"), model, start.length);
+  trace(run, model);
+}
+
+function finish(end, model, at) {
+  Object.assign(run, { rules: end.rules, seconds: end.seconds });
+  const step = verdict.answer(run, model);
+  verdict.rules(run, (chosen) => { player.pause(); player.go(chosen); });
+  player.go(at.step ?? step);
+}
+
+function failed(error) {
+  if (error.name === "AbortError") controls.say(run ? `Cancelled after ${run.steps.length} of ${run.start.steps} steps.` : "Cancelled.", true);
+  else controls.say(error instanceof api.Refused ? sentence(error.message) : "The server does not answer: is looped explore still running?");
+}
+
+async function trace(mine, model) {
+  try {
+    const program = await api.program(model.key, mine.start.question);
+    if (run === mine) stage.trace(program, shown.show, (name) => { shown.show = name; remember(); });
+  } catch (error) {
+    if (run === mine) $("program-note").textContent = error.message;
+  }
+}
+
+async function drawQuestion() {
+  try {
+    const seed = Math.floor(Math.random() * 2 ** 40);
+    const { question } = await api.draw({ model: controls.model.key, ...controls.drawn, seed });
+    controls.question = question;
+  } catch (error) {
+    return failed(error);
+  }
+  return ask();
+}
+
+// --- drawing -------------------------------------------------------------------------------------------------
+/** The last step computed so far, while the loop runs; no more often than the screen is drawn. */
+function follow() {
+  frame ||= requestAnimationFrame(() => { frame = 0; if (run && !run.rules) player.go(run.steps.length); });
+}
+
+function draw() {
+  if (!run) return;
+  stage.go(player.step);
+  verdict.now(run, player.step);
+  cancelAnimationFrame(draw.frame);
+  draw.frame = requestAnimationFrame(() => { charts.measures($("measures"), run, player.step); look(); });
+  if (run.rules) remember();
+}
+
+function look() {
+  const { start, model } = run, wanted = { model: model.key, question: start.question, step: player.step, layer: Number($("layer").value), head: Number($("head").value) };
+  if (run.rules) attention.show(wanted, start.row.map((id) => start.names[id]));
+}
+
+/** Puts what is seen into the address, once things have settled. */
+function remember() {
+  clearTimeout(later);
+  later = setTimeout(() => {
+    state.write({ task: run.model.task, model: run.model.key, q: run.start.question, step: player.step, layer: $("layer").value, head: $("head").value, show: shown.show, for: controls.stretch });
+    document.body.dataset.state = "settled";
+  }, 150);
+}
+
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+
+// --- the rest of the page ------------------------------------------------------------------------------------
+for (const id of ["layer", "head"]) $(id).addEventListener("change", () => { if (run) { look(); remember(); } });
+$("cancel").addEventListener("click", () => asking?.abort());
+addEventListener("keydown", (event) => { if (event.key === "Escape") { asking?.abort(); tip.hide(); } });
+addEventListener("themechange", () => { if (run) { draw(); attention.paint(); charts.accuracy($("accuracy"), run.model, run.start.length); } });
+let width = innerWidth;
+addEventListener("resize", () => {
+  if (!run || innerWidth === width) return; // a phone's address bar comes and goes
+  width = innerWidth;
+  stage.resize(); draw(); attention.paint(); charts.accuracy($("accuracy"), run.model, run.start.length);
+});
+addEventListener("hashchange", () => open(state.read()));
+$("share").addEventListener("click", async () => {
+  await navigator.clipboard?.writeText(location.href).catch(() => {});
+  $("share").textContent = "Copied";
+  setTimeout(() => { $("share").textContent = "Copy link"; }, 1500);
+});
+
+/** Shows what an address asks for; without a question, one of the task's. */
+function open(wanted) {
+  const { missing } = controls.choose(wanted);
+  shown = { show: wanted.show };
+  if (wanted.layer < controls.model.layers) $("layer").value = String(wanted.layer);
+  if (wanted.head < controls.model.heads) $("head").value = String(wanted.head);
+  if (wanted.q === undefined) controls.question = controls.task.example;
+  const told = missing ? () => controls.say("The model of that address is not here; another one answers.", true) : () => {};
+  return ask({ step: wanted.step }).then(told);
+}
+
+await open(state.read());

@@ -1,0 +1,102 @@
+// The two grids side by side: one size, one step, one cursor, scrolled together.
+
+import * as tip from "./tip.js";
+import { networkView, probabilities, programView } from "./cells.js";
+import { Grid, geometry } from "./grid.js";
+
+const $ = (id) => document.getElementById(id);
+const SMALL = 900; // pixels of a window in which the grids stand one above the other
+const READABLE = 11; // pixels of a cell below which they do so in a wide one too
+const LABELS = 108, FEW_LABELS = 74; // room for the rules' names
+
+export class Stage {
+  /** `onStep(step)` is called when a person chooses a step in a grid. */
+  constructor(onStep) {
+    const point = (step, p, x, y) => this.#point(step, p, x, y);
+    this.network = new Grid($("network-head"), $("network"), { step: onStep, point });
+    this.program = new Grid($("program-head"), $("program"), { step: onStep, point });
+    this.#scrollTogether($("network-scroll"), $("program-scroll"));
+    addEventListener("themechange", () => { this.network.repaint(); this.program.repaint(); });
+  }
+
+  /** A new run: the network's grid at once, the program's when it is there. */
+  begin(run, model) {
+    this.run = run; this.model = model; this.traced = null;
+    this.#layout();
+    this.program.what = null;
+    $("variables").replaceChildren();
+    $("trained-key").hidden = !(model.trained && run.start.length > model.trained);
+    $("network-note").textContent = `${model.label}: what each position says after each step`;
+    $("program-note").textContent = "";
+  }
+
+  /** The program's run and the variable to begin with. */
+  trace(program, name, onVariable) {
+    this.traced = program;
+    this.variable = program.variables.find((each) => each.name === name) ?? program.variables[0];
+    $("program-note").textContent = `n-RASP-L, done after ${program.steps} steps: its ${this.variable.name}`;
+    $("variables").replaceChildren(...program.variables.map((each) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = each.name;
+      button.setAttribute("aria-pressed", String(each === this.variable));
+      button.addEventListener("click", () => { onVariable(each.name); this.trace(program, each.name, onVariable); });
+      return button;
+    }));
+    this.program.show(this.#size(40), programView(this.run, program, this.variable));
+    this.program.paint(this.network.current);
+  }
+
+  /** Shows a step in both grids and keeps it in sight. */
+  go(step) {
+    this.network.paint(step);
+    if (this.traced) this.program.paint(step);
+    const box = $("network-scroll"), high = this.network.size.high, head = $("network-head").offsetHeight;
+    const top = step * high, bottom = top + high + head;
+    if (top < box.scrollTop) box.scrollTop = top;
+    else if (bottom > box.scrollTop + box.clientHeight) box.scrollTop = bottom - box.clientHeight;
+  }
+
+  /** After a change of the window's size. */
+  resize() {
+    if (!this.run) return;
+    const step = this.network.current;
+    this.#layout();
+    if (this.traced) this.program.show(this.#size(40), programView(this.run, this.traced, this.variable));
+    this.go(step);
+  }
+
+  #layout() {
+    const pair = document.querySelector(".pair");
+    pair.classList.remove("stacked");
+    if (innerWidth <= SMALL || this.#size(LABELS).wide < READABLE) pair.classList.add("stacked");
+    this.network.show(this.#size(innerWidth <= SMALL ? FEW_LABELS : LABELS), networkView(this.run, this.model));
+  }
+
+  #size(right) {
+    const { start } = this.run, widest = d3.max(start.names, (name) => name.length);
+    const room = right === 40 ? $("program-scroll").clientWidth : $("network-scroll").clientWidth;
+    const height = Math.min(0.6 * innerHeight, 640);
+    const size = geometry(start.row.length, start.steps + 1, room, height, right, widest);
+    if (right !== 40) return size;
+    const { wide, high, letters, font } = this.network.size; // the same cells beside it
+    return { ...size, wide: Math.min(wide, Math.max(size.wide, READABLE)), high, letters, font };
+  }
+
+  #point(step, p, x, y) {
+    if (step === null || !this.run) return tip.hide();
+    const { names, row, target, from } = this.run.start, lines = probabilities(this.run, step, p);
+    if (!lines) return tip.hide();
+    const wanted = p >= from ? `, wanted ${names[target[p]]}` : `, fed ${names[row[p]]}`;
+    tip.show(`Step ${step}, position ${p + 1}${wanted}`, lines, x, y);
+  }
+
+  #scrollTogether(a, b) {
+    for (const [from, to] of [[a, b], [b, a]]) {
+      from.addEventListener("scroll", () => {
+        if (to.scrollTop !== from.scrollTop) to.scrollTop = from.scrollTop;
+        if (to.scrollLeft !== from.scrollLeft) to.scrollLeft = from.scrollLeft;
+      }, { passive: true });
+    }
+  }
+}

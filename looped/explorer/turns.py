@@ -1,0 +1,52 @@
+"""Everybody gets a turn: computing in short slices, as many at a time as there are cores, in the order of asking.
+
+A long question is many slices, and whoever else waits gets theirs in between; so a hundred clients share the machine
+evenly, and a short question never waits for the end of a long one. Knows nothing of what is computed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+MOST_WORKERS = 4  # most slices leave Python's lock to others only half of the time
+
+
+class Busy(Exception):
+    """Too many are waiting already."""
+
+
+class Turns:
+    """A queue before a few workers."""
+
+    def __init__(self, most_waiting: int) -> None:
+        self._most = most_waiting
+        self._waiting = 0
+        workers = max(1, min(MOST_WORKERS, os.cpu_count() or 1))
+        self._workers = ThreadPoolExecutor(workers, "explorer")  # first come, first served
+
+    @property
+    def waiting(self) -> int:
+        """How many have asked and not been served yet, the one being served included."""
+        return self._waiting
+
+    async def take(self, work: Callable[[], T], *, new: bool = False) -> T:
+        """Does some work when its turn has come; a newcomer gets `Busy` at once where the queue is full.
+
+        Whoever is called off while waiting leaves the queue; work that has begun is finished, its result dropped.
+        """
+        if new and self._waiting >= self._most:
+            raise Busy
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        """Lets the workers go."""
+        self._workers.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,244 @@
+"""One question through one model, step by step, with everything there is to see after each step.
+
+    start   the row that is fed in, what is asked for and where, T(n), how many steps will be run
+    steps   at every position the likeliest tokens and their shares; confidence, entropy, change
+    end     at which step each stopping rule would have stopped, and what it would have answered
+
+Steps are computed as they are asked for (`advance`), so that a server can do something else in between and a person
+can call it off. Knows models and rules, nothing of the web.
+
+Shapes: K steps at a time, L positions, W of them from the answer's first on, D width.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from looped.batches import Batch, lay_out
+from looped.errors import InputError
+from looped.evaluation import stopping
+from looped.evaluation.grid import StepGrid
+from looped.evaluation.reading import is_done, read, window_start
+from looped.explorer.limits import LIMITS, Limits
+from looped.explorer.models import Model
+from looped.solve.solver import SPARE_STEPS, text_of
+from looped.solve.threads import fitting_threads
+from looped.vocab import Vocab
+
+KEPT = 4  # tokens a position whose shares are told; the rest are "others"
+RULES = ("oracle", "confidence", "threshold", "converged", "halt")  # confidence-batch is for many questions
+STRETCHES = (1.0, 1.5, 2.0, 3.0)  # how far to run, in multiples of T(n)
+
+Keep = Callable[[int, Float[Tensor, "L D"]], None]  # told of every step and the state after it
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question that a model can be asked here: parsed, measured and found small enough."""
+
+    model: Model
+    tokens: tuple[str, ...]
+    text: str
+    length: int
+    needed: int  # T(n), or the method's own depth
+    steps: int  # that will be run
+
+    def batch(self) -> Batch:
+        """The question as the one row the model reads."""
+        task, method = self.model.solver.task, self.model.solver.method
+        problems = task.problems([list(self.tokens)])
+        return lay_out(problems, task.vocab, task.row_size(self.length), method.prediction, method.pause)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is seen after one step."""
+
+    step: int
+    tokens: np.ndarray  # uint16 [4, L], the likeliest first
+    shares: np.ndarray  # uint16 [4, L], of 65535
+    confidence: float  # exp of minus the mean cross entropy with its own answer, over what counts
+    entropy: float  # mean over what counts, in bits
+    change: float  # how far the state has moved, relative to its size, over what counts
+    rewritten: int  # positions that count whose token is another than before
+    correct: bool
+    answer: str
+
+
+def ask(model: Model, text: str, stretch: float = 1.5, limits: Limits = LIMITS) -> Asked:
+    """Reads a typed question for a model; raises a sentence where it is no question or too long."""
+    if len(text) > limits.text:
+        raise InputError(f"the question has {len(text)} characters; at most {limits.text} are read")
+    if stretch not in STRETCHES:
+        raise InputError(f"the loop runs for 1, 1.5, 2 or 3 times T(n) steps, not {stretch:g}")
+    task, method = model.solver.task, model.solver.method
+    tokens = task.parse(text)
+    length, _ = task.measure(tokens)
+    longest = model.longest(limits)
+    if length > longest:
+        raise InputError(f"a question of length {length} is too long to watch here: {longest} is the most")
+    needed = int(method.steps(task, torch.tensor(task.steps_of(tokens)), model.solver.trained_max_length))
+    steps = needed
+    if method.adaptive and stretch > 1:
+        steps = min(limits.steps, math.ceil(stretch * needed) + SPARE_STEPS)
+    return Asked(model, tuple(tokens), task.format_question(tokens), length, needed, max(steps, needed))
+
+
+class Watch:
+    """A loop in progress."""
+
+    def __init__(self, asked: Asked, keep: Keep = lambda step, state: None) -> None:
+        solver = asked.model.solver
+        self.asked, self._keep = asked, keep
+        self.model, self.weights, self.task = solver.model, solver.weights, solver.task
+        self.batch = asked.batch()
+        self.start = window_start(self.batch.loss_mask)  # where the answer begins
+        self.computed = 0.0  # seconds
+        self.told = False  # set by whoever has passed the end on
+        self.state: Float[Tensor, "L D"] | None = None  # after the last step so far
+        self._answer: Int[Tensor, "W"] | None = None  # decoded from it
+        self._past = Past([], [], [], [], None if self.model.config.halt is None else [])
+        self._unrolled = self.model.unroll(self.weights, self.batch.tokens[None], asked.steps)
+
+    @property
+    def vocab(self) -> Vocab:
+        """The names of the ids in a row."""
+        return self.task.vocab
+
+    @property
+    def expected(self) -> str:
+        """The right answer."""
+        return self.task.format_answer(self.task.solve(list(self.asked.tokens)))
+
+    @property
+    def done(self) -> int:
+        """Steps so far."""
+        return len(self._past.answers)
+
+    @property
+    def over(self) -> bool:
+        """Whether all steps are done."""
+        return self.done == self.asked.steps
+
+    def advance(self, seconds: float, most: int | None = None) -> list[Step]:
+        """The next steps, as many as fit the time but at least one; none when the loop is over."""
+        began = time.perf_counter()
+        states: list[Tensor] = []
+        with torch.inference_mode(), fitting_threads(self.model.config, self.batch.tokens.numel()):
+            for h in islice(self._unrolled, most):
+                states.append(h)
+                if time.perf_counter() - began > seconds:
+                    break
+            found = self._see(torch.cat(states, dim=1)) if states else []
+        self.computed += time.perf_counter() - began
+        return found
+
+    def rules(self) -> Iterator[dict[str, object]]:
+        """Where each stopping rule would have stopped; `stopped` is false where it never did in these steps."""
+        names = RULES if self.asked.model.solver.method.adaptive else ("oracle",)
+        for name in names:
+            if name == "halt" and self._past.done is None:
+                continue
+            chosen = int(stopping.get(name).steps(self._past.grid(self.asked.needed))[0, 0])
+            at = min(chosen, self.done)
+            yield {
+                "name": name,
+                "step": at,
+                "stopped": chosen <= self.done,
+                "answer": self._past.answers[at - 1],
+                "correct": self._past.correct[at - 1],
+            }
+
+    def _see(self, h: Float[Tensor, "1 K L D"]) -> list[Step]:
+        """Everything that is told of K states, all of them at once: this is half of a small model's time."""
+        window = h[0, :, self.start :]
+        reading = read(self.model, self.weights, window[None], self.batch.loss_mask[None, :, self.start :])
+        answers, surprise = reading.answer[0], reading.surprise[0]
+        logs = self.model.readout(self.weights, h).float().log_softmax(-1)[0]
+        shares, tokens = logs.exp().topk(min(KEPT, logs.shape[-1]), dim=-1)
+        entropy = -(logs.exp() * logs)[:, self.start :].sum(-1).mean(-1) / math.log(2)
+        correct = (answers == self.batch.targets[:, self.start :]).all(-1)
+        rewritten, change = self._rewritten(answers), self._change(window)
+        done = is_done(self.model.config, h)
+        first = self.done + 1
+        self._past.add(
+            [text_of(self.task, ids) for ids in answers.tolist()],
+            surprise.tolist(),
+            correct.tolist(),
+            (rewritten > 0).tolist(),
+            None if done is None else done[0].tolist(),
+        )
+        for i, state in enumerate(h[0]):
+            self._keep(first + i, state)
+        self.state, self._answer = h[0, -1], answers[-1]
+        # [K, L, kept] → [K, kept, L]: a page paints the likeliest tokens of a whole row first
+        numbers = tokens.mT.numpy().astype(np.uint16), (shares.mT * 65535).round().numpy().astype(np.uint16)
+        columns = (surprise.neg().exp(), entropy, change, rewritten, correct)
+        rows = zip(
+            *numbers, *(column.tolist() for column in columns), self._past.answers[first - 1 :], strict=True
+        )
+        return [Step(first + i, *row) for i, row in enumerate(rows)]
+
+    def _rewritten(self, answers: Int[Tensor, "K W"]) -> Int[Tensor, "K"]:
+        """How many tokens of each answer are new; all of them after the first step."""
+        first = answers[:1] - 1 if self._answer is None else self._answer[None]
+        return (answers != torch.cat([first, answers[:-1]])).sum(-1)
+
+    def _change(self, window: Float[Tensor, "K W D"]) -> Float[Tensor, "K"]:
+        """How far each state has moved from the one before, relative to its own size."""
+        first = torch.zeros_like(window[:1]) if self.state is None else self.state[None, self.start :]
+        moved = window - torch.cat([first, window[:-1]])
+        distance: Tensor = torch.linalg.vector_norm(moved, dim=(1, 2))
+        size: Tensor = torch.linalg.vector_norm(window, dim=(1, 2))
+        return distance / size.clamp(min=1e-12)
+
+
+@dataclass(frozen=True)
+class Past:
+    """What stopping rules ask about the steps so far."""
+
+    answers: list[str]
+    surprise: list[float]
+    correct: list[bool]
+    changed: list[bool]
+    done: list[bool] | None  # what the model says, if it can
+
+    def add(
+        self,
+        answers: list[str],
+        surprise: list[float],
+        correct: list[bool],
+        changed: list[bool],
+        done: list[bool] | None,
+    ) -> None:
+        """Takes some more steps in."""
+        self.answers.extend(answers)
+        self.surprise.extend(surprise)
+        self.correct.extend(correct)
+        self.changed.extend(changed)
+        if self.done is not None and done is not None:
+            self.done.extend(done)
+
+    def grid(self, needed: int) -> StepGrid:
+        """The steps as a grid, and one more at which no rule would stop: whoever names that one never stopped."""
+        return StepGrid(
+            _column([*self.correct, False]),
+            _column([*self.surprise, math.inf]),
+            _column([*self.changed, True]),
+            torch.tensor([needed]),
+            None if self.done is None else _column([*self.done, False]),
+        )
+
+
+def _column(values: list[bool] | list[float]) -> Tensor:
+    """A list over steps as [S, T, N] with one seed and one example."""
+    return torch.tensor(values)[None, :, None]
