@@ -40,7 +40,13 @@ class Args:
     figure: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FIGURE")]
     """main, ablation, stopping or rules."""
     engine: str = "local"
-    """Who runs what is missing: local."""
+    """Who runs what is missing: local (processes here), ray (extra `ray`) or slurm (arrays of batch jobs)."""
+    address: Annotated[
+        str, tyro.conf.arg(metavar="HOST:PORT", help_behavior_hint="(default: a new one here)")
+    ] = ""
+    """The Ray cluster to use; auto is the one this machine belongs to."""
+    sbatch: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="OPTION=VALUE")] = ()
+    """An option of Slurm's sbatch: --sbatch partition=gpu --sbatch time=4:00:00."""
     recipe: str = "fast"
     """paper (its hyperparameters), fast (far fewer steps) or quick (a minute a run on a CPU)."""
     seeds: Annotated[str, tyro.conf.arg(metavar="A,B,…")] = "0,1,2,3,4"
@@ -81,7 +87,8 @@ def run(args: Args) -> int:
     batch = paper.make_jobs(figure, choice(args), args.results, args.save_every)
     if args.dry_run:
         return show(batch, args.out, args.json)
-    outcome, status = work(args.engine, args.out, batch, Options(args.workers, args.device), args.time_limit)
+    options = Options(args.workers, args.device, args.address, args.sbatch)
+    outcome, status = work(args.engine, args.out, batch, options, args.time_limit)
     drawn = draw(figure, batch, args.results / "figures") if outcome.ending == "complete" else []
     if args.json:
         files = [str(file) for job in batch for file in jobs.result_files(job)]

@@ -30,7 +30,13 @@ class Args:
     file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """JSON: a list of runs, or a grid of tasks × methods × recipes × settings; docs/scale.md shows both."""
     engine: str = "local"
-    """Who runs them: local."""
+    """Who runs them: local (processes here), ray (extra `ray`) or slurm (arrays of batch jobs)."""
+    address: Annotated[
+        str, tyro.conf.arg(metavar="HOST:PORT", help_behavior_hint="(default: a new one here)")
+    ] = ""
+    """The Ray cluster to use; auto is the one this machine belongs to."""
+    sbatch: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="OPTION=VALUE")] = ()
+    """An option of Slurm's sbatch: --sbatch partition=gpu --sbatch time=4:00:00."""
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: runs/ and the file's name)")
     ] = None
@@ -57,7 +63,7 @@ def run(args: Args) -> int:
     batch = make_jobs(sweepfile.read(args.file, args.python), root, args.save_every)
     if args.dry_run:
         return show(batch, root, args.json)
-    options = Options(args.workers, args.device)
+    options = Options(args.workers, args.device, args.address, args.sbatch)
     outcome, status = work(args.engine, root, batch, options, args.time_limit)
     if args.json:
         print_json({"folder": str(root), "ending": outcome.ending, "runs": outcome.facts()})

@@ -20,12 +20,12 @@ from typing import Any
 
 import torch
 
-from looped import checkpoints, methods, provenance, runs, serial, tasks
+from looped import checkpoints, loops, methods, provenance, runs, serial, tasks
 from looped.errors import InputError
 from looped.evaluation.measure import Subject, check, length_grid, measure, oracle_steps
 from looped.experiments.partial import Partial, Rows
 from looped.experiments.plan import Kind, Plan, Precision
-from looped.model.loop import LoopedTransformer
+from looped.model import build
 from looped.runs import Trained
 from looped.tasks.families import UNIFORM
 from looped.training.config import TrainConfig
@@ -69,12 +69,12 @@ def load(path: Path, device: torch.device, precision: Precision = "fp32") -> Loa
 def stack(path: Path, seeds: list[Trained], device: torch.device, precision: Precision = "fp32") -> Loaded:
     """Seeds of one model side by side, found at `path`."""
     config = seeds[0].config
-    model = LoopedTransformer(config.model)
+    model = build(config.model)
     with torch.no_grad():
         weights = model.prepare(torch.stack([seed.row for seed in seeds]).to(device), DTYPES[precision])
     subject = Subject(
         tasks.get(config.task), methods.get(config.method), model, weights,
-        tuple(seed.seed for seed in seeds), config.max_length, config.recipe,
+        tuple(seed.seed for seed in seeds), config.max_length, config.recipe, loops.parse(config.loops),
     )  # fmt: skip
     return Loaded(path, seeds, subject)
 

@@ -9,6 +9,7 @@ A further engine is a module with a class and a row in `ENGINES`; packages it ne
 
 from __future__ import annotations
 
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,10 +22,12 @@ from looped.experiments.jobs import Job, Status
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may say to an engine; each takes what it understands."""
+    """What a person may say to an engine; what one does not understand, `start` refuses."""
 
     workers: int = 0  # at once; 0: as many as the devices
     device: str = "auto"  # auto, cpu, cuda or cuda:N
+    address: str = ""  # of a Ray cluster; empty: a new one on this machine
+    sbatch: tuple[str, ...] = ()  # options of Slurm's sbatch: `partition=gpu`, `time=4:00:00`
 
     def __post_init__(self) -> None:
         if not 0 <= self.workers <= 10_000:
@@ -72,18 +75,32 @@ class Row:
     engine: str  # the class
     package: str = ""  # that must be installed
     extra: str = ""  # of the project, which brings it
+    commands: tuple[str, ...] = ()  # that must be on the PATH
+    takes: tuple[str, ...] = ()  # options that it alone understands
 
 
 ENGINES: dict[str, Row] = {
     "local": Row("looped.experiments.engines.local", "Local"),
-}
+    "ray": Row("looped.experiments.engines.ray", "Ray", package="ray", extra="ray", takes=("address",)),
+    "slurm": Row(
+        "looped.experiments.engines.slurm", "Slurm",
+        commands=("sbatch", "squeue", "scancel"), takes=("sbatch",),
+    ),
+}  # fmt: skip
 
 
 def start(name: str, root: Path, options: Options | None = None) -> Engine:
     """The engine of that name, for the jobs of a folder."""
     if name not in ENGINES:
         raise InputError(f"unknown engine {name[:40]!r}; the engines are {', '.join(ENGINES)}")
-    row = ENGINES[name]
+    row, options = ENGINES[name], options or Options()
+    for other, theirs in ENGINES.items():
+        for option in theirs.takes:
+            if option not in row.takes and getattr(options, option):
+                raise InputError(f"--{option} is for the engine {other}, not for {name}")
+    for command in row.commands:
+        if shutil.which(command) is None:
+            raise InputError(f"the engine {name} needs the command {command}, which is not on the PATH here")
     if row.package:
         try:
             import_module(row.package)
@@ -91,6 +108,6 @@ def start(name: str, root: Path, options: Options | None = None) -> Engine:
             raise InputError(
                 f"the engine {name} needs the package {row.package}: pip install 'looped[{row.extra}]'"
             ) from None
-    engine = getattr(import_module(row.module), row.engine)(root, options or Options())
+    engine = getattr(import_module(row.module), row.engine)(root, options)
     assert isinstance(engine, Engine)
     return engine

@@ -36,13 +36,14 @@ class Local(Pool):
         """The slots nobody works in."""
         return len(self._free)
 
-    def start(self, names: Sequence[str]) -> None:
+    def start(self, names: Sequence[str]) -> Sequence[str]:
         """A process for each, in a free slot."""
         for name in names:
             slot = self._free.pop(0)
             words = [str(jobs.desk(self.root, f"{name}.json")), "--device", self.slots[slot]]
             with open(jobs.desk(self.root, f"{name}.log"), "ab") as log:
                 self._running[name] = self._spawn([*words, "--parent", str(os.getpid())], log), slot
+        return names
 
     def ended(self) -> dict[str, End]:
         """Processes that are gone; their slots are free again."""

@@ -66,8 +66,8 @@ class Pool(Engine):
         """How many more workers may be started now."""
 
     @abstractmethod
-    def start(self, names: Sequence[str]) -> None:
-        """Starts a worker for each of these jobs."""
+    def start(self, names: Sequence[str]) -> Sequence[str]:
+        """Starts workers for these jobs; the names of those it could start, the others wait."""
 
     @abstractmethod
     def ended(self) -> dict[str, End]:
@@ -121,6 +121,12 @@ class Pool(Engine):
             time.sleep(0.02)
         self.release(self._started())
 
+    def adopt(self, names: Sequence[str]) -> None:
+        """Takes jobs for started, whose workers an earlier driver has left behind."""
+        for name in names:
+            self._queue.remove(name)
+            self.tasks[name].started = True
+
     # --- the book-keeping ---------------------------------------------------------------------------------
     def _started(self) -> list[str]:
         return [name for name, task in self.tasks.items() if task.started]
@@ -140,10 +146,10 @@ class Pool(Engine):
             else:
                 jobs.put(self.root, self.tasks[name].job)  # another driver may want it for other plans
                 ready.append(name)
-        if ready:
-            self.start(ready)
-            for name in ready:
-                self.tasks[name].started = True
+        started = self.start(ready) if ready else ()
+        for name in started:
+            self.tasks[name].started = True
+        self._queue.extendleft(name for name in reversed(ready) if name not in started)
 
     def _bury_all(self) -> None:
         for name, end in self.ended().items():
@@ -182,11 +188,9 @@ class Pool(Engine):
         if task.ended is not None:
             return task.ended
         step, loss = jobs.last_report(self.root / task.job.name)
-        waits = self.waits(task.job.name) if task.started else task.reason
-        if task.started and waits is None:
-            return Status("running", step, loss, reason=task.reason)
-        held = locks.is_held(jobs.desk(self.root, f"{task.job.name}.lock"))
-        if held:
+        waits = self.waits(task.job.name) if task.started else ""
+        busy = task.started and (waits is None or self._cancelled)  # whoever was asked is heard to the end
+        if busy or locks.is_held(jobs.desk(self.root, f"{task.job.name}.lock")):
             return Status("running", step, loss, reason=task.reason)
         return Status("queued", step, loss, reason=waits or task.reason)
 
