@@ -44,7 +44,7 @@ class Loops:
     @property
     def plain(self) -> bool:
         """Whether it is T(n) itself."""
-        return self == Loops()
+        return self == PLAIN
 
     @property
     def free(self) -> bool:
@@ -79,6 +79,9 @@ class Loops:
         tokens = torch.full_like(own, task.question_size(longest))
         low = 1 if self.base == "q" else int(self.first(own, tokens)[0])
         return low, int(self.last(own, tokens)[1])
+
+
+PLAIN = Loops()
 
 
 def parse(text: str) -> Loops:

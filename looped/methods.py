@@ -11,6 +11,14 @@
 | ntp-pause            | NTP        | 1                      | 20 × the block's| –               | 20           |
 | ntp-loop             | NTP        | 20                     | the block's     | yes             | 0            |
 
+Beyond the paper's eight, the two systems of its Table 1 that it never ran (`looped.model.universal`), which decide
+themselves how often to loop, T(n) being only what they may not exceed:
+
+| method    | prediction | loops                          | distinct layers                  | halting             |
+|-----------|------------|--------------------------------|----------------------------------|---------------------|
+| ut        | NTP        | each position's own, to T(n)   | an encoder's and a decoder's block | ACT, per position   |
+| pondernet | NTP        | each problem's own, to T(n)    | an encoder's and a decoder's block | PonderNet's node    |
+
 The paper does not say whether NTP-Loop injects its input; we do, which can only help that baseline.
 """
 
@@ -24,6 +32,7 @@ from torch import Tensor
 
 from looped.batches import Prediction
 from looped.errors import InputError
+from looped.model.halting import Halting
 from looped.tasks.base import Task
 
 UNTIED = 20  # how many blocks deep the paper's models without weight tying are
@@ -41,6 +50,8 @@ class Method:
     depth: int = 1  # distinct layers, in blocks of the looped method
     injection: bool = True  # the input is added to the state at every step
     pause: int = 0  # pause tokens between question and answer
+    universal: bool = False  # an encoder and a decoder (`looped.model.universal`) instead of a decoder alone
+    halting: Halting = "none"  # how the method itself decides when to stop
 
     def steps(self, task: Task, own: Int[Tensor, "*B"], max_length: int) -> Int[Tensor, "*B"]:
         """Loop steps for problems that need `own` steps, in a model trained up to `max_length`."""
@@ -70,10 +81,19 @@ METHODS: dict[str, Method] = {
     )
 }
 
+BEYOND: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method("ut", "ntp", adaptive=True, injection=False, universal=True, halting="act"),
+        Method("pondernet", "ntp", adaptive=True, injection=False, universal=True, halting="ponder"),
+    )
+}  # the paper's other two systems: in no figure of the paper
+
 
 def get(name: str) -> Method:
     """The method of that name."""
     try:
-        return METHODS[name]
+        return {**METHODS, **BEYOND}[name]
     except KeyError:
-        raise InputError(f"unknown method {name!r}; the methods are {', '.join(METHODS)}") from None
+        known = ", ".join((*METHODS, *BEYOND))
+        raise InputError(f"unknown method {name!r}; the methods are {known}") from None

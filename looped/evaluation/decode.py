@@ -21,12 +21,14 @@ from torch import Tensor
 
 from looped.batches import Batch
 from looped.errors import InputError
+from looped.evaluation import universal
 from looped.evaluation.grid import unroll_grid
 from looped.evaluation.reading import is_done, read, rows_at_once, window_start
 from looped.evaluation.stopping import OnlineRule, Oracle, Present, Rule
 from looped.model import positions
 from looped.model.attention import Cache
 from looped.model.loop import LoopedTransformer, Prepared
+from looped.model.universal import PreparedUniversal, UniversalTransformer
 
 FEW_LEAVE = 7 / 8  # rows are packed anew once less than this share of them is still running
 
@@ -97,18 +99,21 @@ def _run_chunk(
     running = torch.ones_like(row, dtype=torch.bool)
     unchanged = torch.zeros_like(row)
     x = model.embed(weights, batch.tokens.expand(seeds, -1, -1))
+    gate = model.gate(weights, batch.loss_mask[None])
     h: Tensor | None = None
     before: Tensor | None = None
     for t in range(1, max_steps + 1):
-        h = model.step(weights, model.inject(h, x))
+        after = model.step(weights, model.inject(h, x))
+        seen, h = gate.after(after)
         counted = batch.loss_mask[row, start:]
-        reading = read(model, weights, h[:, :, start:], counted)
+        reading = read(model, weights, seen[:, :, start:], counted)
         if before is not None:
             changed = ((reading.answer != before) & counted).any(-1)
             unchanged = torch.where(changed, 0, unchanged + 1)
         before = reading.answer
         done = is_done(model.config, h)
-        stops = running & rule.stops(Present(t, reading.surprise, unchanged, needed[every, row], done))
+        now = Present(t, reading.surprise, unchanged, needed[every, row], done, gate.halted)
+        stops = running & rule.stops(now)
         if t == max_steps:
             stops = running
         _write(into, reading.answer, reading.surprise, counted, start, t, stops, row)
@@ -120,6 +125,7 @@ def _run_chunk(
             keep = running.int().argsort(dim=1, descending=True, stable=True)[:, :left]
             row, running, unchanged, before = (y[every, keep] for y in (row, running, unchanged, before))
             x, h = x[every, keep], h[every, keep]
+            gate.keep(every, keep)
 
 
 def _write(
@@ -157,8 +163,12 @@ def generate(
     """Greedy next-token answers to an NTP batch: only the questions (and pauses) of its rows are fed in.
 
     Each answer ends with its first `#`; everything after it is `#` too. Surprise is the mean over what was
-    generated. Rows are decoded together with those whose question is equally long.
+    generated. Rows are decoded together with those whose question is equally long. A Universal Transformer may halt
+    before `loops` steps.
     """
+    if isinstance(model, UniversalTransformer):
+        assert isinstance(weights, PreparedUniversal)
+        return Answers(*universal.greedy(model, weights, batch, loops, eos))
     seeds, (rows, size) = weights.embed.shape[0], batch.tokens.shape
     positions.check_size(model.config, size)
     answers = Answers(

@@ -37,6 +37,7 @@ class StepGrid:
     changed: Bool[Tensor, "S T N"]  # the decoded answer differs from the step before
     needed: Int[Tensor, "N"]  # the oracle's T
     done: Bool[Tensor, "S T N"] | None = None  # the model says that the answer is there, if it can
+    halting: Float[Tensor, "S T N"] | None = None  # probability of having halted by then, if it has a head
 
     @property
     def max_steps(self) -> int:
@@ -62,13 +63,15 @@ def unroll_grid(
     surprise = torch.empty(shape, dtype=torch.float32, device=batch.tokens.device)
     changed = torch.ones(shape, dtype=torch.bool, device=batch.tokens.device)
     done = None if model.config.halt is None else torch.zeros_like(correct)
+    halting = None if model.config.halting == "none" else torch.zeros_like(surprise)
     for first in range(0, rows, chunk):
         here = slice(first, first + chunk)
         part = batch.rows(here)
         start = window_start(part.loss_mask)
         counted, targets = part.loss_mask[None, :, start:], part.targets[None, :, start:]
         before: Tensor | None = None
-        states = model.unroll(weights, part.tokens.expand(seeds, -1, -1), max_steps)
+        gate = model.gate(weights, part.loss_mask[None])
+        states = model.unroll(weights, part.tokens.expand(seeds, -1, -1), max_steps, gate)
         for t, h in enumerate(states):
             reading = read(model, weights, h[:, :, start:], counted)
             correct[:, t, here] = ((reading.answer == targets) | ~counted).all(-1)
@@ -76,10 +79,12 @@ def unroll_grid(
             now = is_done(model.config, h)
             if done is not None and now is not None:
                 done[:, t, here] = now
+            if halting is not None and gate.halted is not None:
+                halting[:, t, here] = gate.halted
             if before is not None:
                 changed[:, t, here] = ((reading.answer != before) & counted).any(-1)
             before = reading.answer
-    return StepGrid(correct, surprise, changed, batch.steps, done)
+    return StepGrid(correct, surprise, changed, batch.steps, done, halting)
 
 
 def join(grids: Sequence[StepGrid]) -> StepGrid:
@@ -89,7 +94,11 @@ def join(grids: Sequence[StepGrid]) -> StepGrid:
         for name in ("correct", "surprise", "changed", "needed")
     )
     done = [grid.done for grid in grids if grid.done is not None]
-    return StepGrid(correct, surprise, changed, needed, torch.cat(done, dim=-1) if done else None)
+    halting = [grid.halting for grid in grids if grid.halting is not None]
+    return StepGrid(
+        correct, surprise, changed, needed,
+        torch.cat(done, dim=-1) if done else None, torch.cat(halting, dim=-1) if halting else None,
+    )  # fmt: skip
 
 
 def correct_at(grid: StepGrid, steps: Int[Tensor, "S N"]) -> Bool[Tensor, "S N"]:
@@ -115,3 +124,22 @@ def first_correct(grid: StepGrid) -> Int[Tensor, "S N"]:
     """The first step after which an example is right; 0 where it never is. Less T, that is the drift."""
     first = grid.correct.int().argmax(1) + 1
     return torch.where(grid.correct.any(1), first, 0)
+
+
+def held_from(grid: StepGrid) -> Int[Tensor, "S N"]:
+    """The step from which an example is right to the end of the grid; 0 where its last step is wrong."""
+    wrong = ~grid.correct
+    after = grid.max_steps - wrong.flip(1).int().argmax(1) + 1  # the step after the last wrong one
+    return torch.where(wrong.any(1), torch.where(grid.correct[:, -1], after, 0), 1)
+
+
+def random_exit(grid: StepGrid, mean: Float[Tensor, "S"]) -> Float[Tensor, "S"]:
+    """Accuracy per seed of leaving at a step drawn evenly from 1 to 2m - 1, whose mean is the given m.
+
+    A rule that takes m steps on average and knows nothing would do as well: what a rule is worth is what it has more.
+    """
+    by_step = grid.correct.double().mean(2)  # [S, T]
+    step = torch.arange(1, grid.max_steps + 1, device=by_step.device)
+    last = (2 * mean - 1).clamp(1, grid.max_steps)[:, None]
+    share = (last - step + 1).clamp(0, 1).double()  # the last one may be in by a part
+    return (by_step * share).sum(1) / share.sum(1)

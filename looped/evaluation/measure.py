@@ -8,7 +8,12 @@ length serves all stopping rules. What can stop how:
   every rule;
 - a method of fixed depth runs as deep as it was trained, whatever the problem. That is the only step it has,
   so it takes no rule but `oracle`, under which its rows are listed;
-- a next-token method is decoded token by token (`decode.generate`), with the same rule and rows.
+- a next-token method is decoded token by token (`decode.generate`), with the same rule and rows;
+- a Universal Transformer decides itself, and takes no rule but `halt`. It may loop as often as its longest training
+  problem may, or T(n) times where that is more.
+
+A model that was not trained at T(n) (`looped.loops`) has its own number of steps under `oracle`: the fewest at which
+its answer was asked for.
 
 Knows nothing of run folders or files.
 """
@@ -25,17 +30,19 @@ from torch import Tensor
 from looped import batches
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.evaluation import decode, grid, stopping
+from looped.evaluation import decode, grid, stopping, universal
 from looped.evaluation.grid import StepGrid
-from looped.evaluation.stopping import NOT_SAID, Halt, Rule
+from looped.evaluation.stopping import NOT_SAID, Halt, HaltMode, Rule
+from looped.loops import PLAIN, Loops
 from looped.methods import Method, largest_steps
 from looped.model import positions
 from looped.model.loop import LoopedTransformer, Prepared
+from looped.model.universal import PreparedUniversal, UniversalTransformer
 from looped.tasks.base import Task
 from looped.tasks.families import UNIFORM
 
 DRAWN_AT_ONCE = 1024  # problems; what is drawn must not depend on a device's memory
-ORACLE = "oracle"
+ORACLE, HALT = "oracle", "halt"
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,7 @@ class Subject:
     seeds: tuple[int, ...]  # names of the seed axis
     trained_max_length: int
     recipe: str = ""
+    loops: Loops = PLAIN  # how many steps its training gave a problem
 
 
 def measure(
@@ -80,17 +88,18 @@ def measure(
     samples: int,
     *,
     seed: int,
-    stops: Sequence[str] = (ORACLE,),
+    stops: Sequence[str] | None = None,
     family: str = UNIFORM,
     max_steps: int | None = None,
     on_progress: Callable[[list[Row]], None] | None = None,
 ) -> list[Row]:
     """Rows for every length, rule and seed, in this order; `on_progress` gets each length's when done."""
+    stops = usual_stops(subject.method) if stops is None else stops
     rules = check(subject, lengths, samples, stops=stops, family=family, max_steps=max_steps)
     rows: list[Row] = []
     for length in lengths:
         if subject.method.prediction == "ntp":
-            outcomes = [_generated(subject, length, samples, seed, family)]
+            outcomes = [_generated(subject, length, samples, seed, family)] * len(rules)
         else:
             run = _steps_to_run(subject, length, rules, max_steps)
             unrolled = length_grid(subject, length, samples, seed=seed, family=family, max_steps=run)
@@ -127,7 +136,11 @@ def check(
                 f"{method.name} has a fixed depth and no steps for {rule.name} to choose from; "
                 f"only {ORACLE} applies to it"
             )
-        if isinstance(rule, Halt) and subject.model.config.halt is None:
+        if method.universal and rule.name != HALT:
+            raise InputError(f"{method.name} decides itself when to stop: only {HALT} applies to it")
+        if isinstance(rule, HaltMode) and subject.model.config.halting == "none":
+            raise InputError(NOT_SAID)
+        if isinstance(rule, Halt) and not subject.model.config.says_done:
             raise InputError(NOT_SAID)
     if not rules or not lengths:
         raise InputError("name at least one length and one stopping rule to evaluate")
@@ -170,12 +183,16 @@ def draw_batches(
         problems = task.sample(lengths, generator, max_length=length, family=family)
         batch = batches.lay_out(problems, task.vocab, task.row_size(length), method.prediction, method.pause)
         steps = method.steps(task, problems.steps, subject.trained_max_length)
+        if not subject.loops.plain:
+            steps = subject.loops.first(problems.steps, problems.question_length)
         yield replace(batch, steps=steps).to(subject.weights.embed.device)
 
 
 def oracle_steps(subject: Subject, length: int) -> int:
     """The most steps the method's own count gives for this length: T(n), or its fixed depth."""
     own = torch.tensor([largest_steps(subject.task, length)])
+    if not subject.loops.plain:
+        return int(subject.loops.first(own, torch.tensor([subject.task.question_size(length)])))
     return int(subject.method.steps(subject.task, own, subject.trained_max_length))
 
 
@@ -184,7 +201,22 @@ def _steps_to_run(subject: Subject, length: int, rules: Sequence[Rule], max_step
     needed = oracle_steps(subject, length)
     if all(rule.name == ORACLE for rule in rules):
         return needed
-    return max_steps or 2 * needed
+    return max_steps or reach(subject, length)
+
+
+def reach(subject: Subject, length: int) -> int:
+    """How many steps are worth a look where nobody says when to stop: 2·T(n), and twice what training asked for."""
+    most = 2 * oracle_steps(subject, length)
+    if subject.loops.plain:
+        return most
+    own = torch.tensor([largest_steps(subject.task, length)])
+    asked = int(subject.loops.last(own, torch.tensor([subject.task.question_size(length)])))
+    return max(most, asked, 2 * int(own))
+
+
+def usual_stops(method: Method) -> tuple[str, ...]:
+    """The rule a method is measured with unless told otherwise."""
+    return (HALT,) if method.universal else (ORACLE,)
 
 
 def _stopped(unrolled: StepGrid, rule: Rule) -> tuple[Bool[Tensor, "S N"], Int[Tensor, "S N"]]:
@@ -196,11 +228,19 @@ def _stopped(unrolled: StepGrid, rule: Rule) -> tuple[Bool[Tensor, "S N"], Int[T
 def _generated(
     subject: Subject, length: int, samples: int, seed: int, family: str
 ) -> tuple[Bool[Tensor, "S N"], Int[Tensor, "S N"]]:
-    """Which examples a next-token method answers right, and its loop steps a token."""
+    """Which examples a next-token method answers right, and its loop steps a token (or position)."""
     correct, steps = [], []
+    eos = subject.task.vocab.eos
     for batch in draw_batches(subject, length, samples, seed=seed, family=family):
+        if isinstance(subject.model, UniversalTransformer):
+            assert isinstance(subject.weights, PreparedUniversal)
+            most = max(oracle_steps(subject, n) for n in (length, subject.trained_max_length))
+            right, took = universal.exact(subject.model, subject.weights, batch, most, eos)
+            correct.append(right)
+            steps.append(took)
+            continue
         loops = int(batch.steps[0])
-        answers = decode.generate(subject.model, subject.weights, batch, loops, subject.task.vocab.eos)
+        answers = decode.generate(subject.model, subject.weights, batch, loops, eos)
         correct.append(decode.exact(answers, batch))
         steps.append(answers.steps)
     return torch.cat(correct, dim=1), torch.cat(steps, dim=1)

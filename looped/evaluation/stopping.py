@@ -7,11 +7,14 @@
 | `confidence-batch` | where the mean surprise of all examples is lowest (eq. 2, B = N)| no         |
 | `threshold=ε`      | at the first step with surprise below ε, else at the last       | yes        |
 | `converged=k`      | once its answer has stood for k steps, else at the last         | yes        |
-| `halt`             | where the model itself says that it is done, else at the last   | yes        |
+| `halt=p`           | where the model itself says that it is done, else at the last   | yes        |
+| `halt-mode`        | at the step at which its halting head most probably halts       | no         |
 
-Without a number, ε is .01 and k is 3. Where two steps are equally sure, the earlier one is taken. `converged`
-names the step at which it knows; the answer it gives has stood since k steps before. A mean over examples is
-eq. 2's mean over all positions, because examples of one length have equally many positions that count.
+Without a number, ε is .01 and k is 3. A compiled model says yes or no; one with a halting head is done once it has
+halted with probability p, .5 unless given (with ACT, once every position that counts has halted, whatever p).
+Where two steps are equally sure, the earlier one is taken. `converged` names the step at which it knows; the answer it
+gives has stood since k steps before. A mean over examples is eq. 2's mean over all positions, because examples of one
+length have equally many positions that count.
 
 A rule that decides on the fly is stated once, as a question about the present step (`OnlineRule.stops`); its
 answer on a grid follows, and `decode.run_adaptive` uses the same question to let finished rows leave. A
@@ -35,6 +38,7 @@ from looped.evaluation.grid import StepGrid
 
 DEFAULT_THRESHOLD = 0.01
 DEFAULT_PATIENCE = 3
+DEFAULT_HALT = 0.5
 NOT_SAID = "the rule halt is for models that say when they are done; this one does not"
 
 
@@ -57,6 +61,7 @@ class Present:
     unchanged: Int[Tensor, "S N"]  # for how many steps the answer has stayed the same; 0 at step 1
     needed: Int[Tensor, "S N"]  # the oracle's T
     done: Bool[Tensor, "S N"] | None = None  # what the model says, if it can
+    halting: Float[Tensor, "S N"] | None = None  # how surely it has halted, if it has a head
 
 
 class OnlineRule(Rule):
@@ -76,7 +81,9 @@ class OnlineRule(Rule):
         for t in range(last):
             unchanged = torch.where(grid.changed[:, t], 0, unchanged + 1)
             done = None if grid.done is None else grid.done[:, t]
-            stops = running & self.stops(Present(t + 1, grid.surprise[:, t], unchanged, needed, done))
+            halting = None if grid.halting is None else grid.halting[:, t]
+            now = Present(t + 1, grid.surprise[:, t], unchanged, needed, done, halting)
+            stops = running & self.stops(now)
             chosen = torch.where(stops, t + 1, chosen)
             running &= ~stops
         return chosen
@@ -152,13 +159,32 @@ class Converged(OnlineRule):
 class Halt(OnlineRule):
     """Stops an example when the model says that its answer is there."""
 
-    name = "halt"
+    def __init__(self, chance: float = DEFAULT_HALT) -> None:
+        if not 0 < chance <= 1:
+            raise InputError(f"the probability of having halted must be above 0 and at most 1, not {chance}")
+        self.chance = chance
+        self.name = "halt" if chance == DEFAULT_HALT else f"halt={chance:g}"
 
     def stops(self, now: Present) -> Bool[Tensor, "S N"]:
         """Where the model is done; raises for a model that does not say."""
-        if now.done is None:
+        if now.done is not None:
+            return now.done
+        if now.halting is None:
             raise InputError(NOT_SAID)
-        return now.done
+        return now.halting >= self.chance
+
+
+class HaltMode(Rule):
+    """Stops an example where its halting head most probably does."""
+
+    name = "halt-mode"
+
+    def steps(self, grid: StepGrid) -> Int[Tensor, "S N"]:
+        """The step at which the probability of having halted grows most; what the grid does not reach has no step."""
+        if grid.halting is None:
+            raise InputError(NOT_SAID)
+        before = torch.nn.functional.pad(grid.halting[:, :-1], (0, 0, 1, 0))
+        return (grid.halting - before).argmax(1) + 1
 
 
 def _parameter(kind: type[int] | type[float]) -> Callable[[str], int | float]:
@@ -180,7 +206,8 @@ RULES: Mapping[str, tuple[Callable[..., Rule], Callable[[str], int | float] | No
     "confidence-batch": (ConfidenceBatch, None),
     "threshold": (Threshold, _parameter(float)),
     "converged": (Converged, _parameter(int)),
-    "halt": (Halt, None),
+    "halt": (Halt, _parameter(float)),
+    "halt-mode": (HaltMode, None),
 }
 
 

@@ -99,10 +99,25 @@ def apply_layer(
     activate: Pointwise = gelu,
 ) -> Float[Tensor, "S B L D"]:
     """The layer's output; `attend` mixes the positions of [S·B, L, 3D] queries, keys and values."""
+    return feed(layer, mix(layer, h, attend, linear, normalise), linear, normalise, activate)
+
+
+def mix(
+    layer: Layer, h: Float[Tensor, "S B L D"], attend: Attend, linear: Linear, normalise: Pointwise
+) -> Float[Tensor, "S B L D"]:
+    """The layer's first half: every position looks at others."""
     s, b, size, d = h.shape
     flat, precision = (s, b * size, d), layer.qkv.dtype
     qkv = linear(normalise(h).to(precision).view(flat), layer.qkv, layer.qkv_bias)
     mixed = attend(qkv.view(s * b, size, 3 * d))
-    h = h + linear(mixed.view(flat), layer.out, layer.out_bias).view_as(h)
+    return h + linear(mixed.view(flat), layer.out, layer.out_bias).view_as(h)
+
+
+def feed(
+    layer: Layer, h: Float[Tensor, "S B L D"], linear: Linear, normalise: Pointwise, activate: Pointwise
+) -> Float[Tensor, "S B L D"]:
+    """The layer's second half: every position by itself."""
+    s, b, size, d = h.shape
+    flat, precision = (s, b * size, d), layer.qkv.dtype
     inner = activate(linear(normalise(h).to(precision).view(flat), layer.up, layer.up_bias))
     return h + linear(inner, layer.down, layer.down_bias).view_as(h)

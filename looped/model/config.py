@@ -46,7 +46,7 @@ class ModelConfig:
     # Learned halting (`looped.model.halting`) and the encoder-decoder that came with it.
     kind: KindOfModel = "decoder"  # the looped decoder, or a Universal Transformer (`looped.model.universal`)
     halting: Halting = "none"  # a head that says when to stop: adaptive computation time or PonderNet
-    halt_bias: float = 1.0  # where that head starts: σ(1) = .73 a step
+    halt_bias: float | None = None  # where that head starts; none: at 1 (act, as published) or -2 (ponder)
 
     def __post_init__(self) -> None:
         for name in ("vocab", "layers", "heads", "width", "expansion", "max_positions"):
@@ -92,6 +92,13 @@ class ModelConfig:
             and self.activation == "gelu"
             and not (self.running or self.before or self.relay)
         )
+
+    @property
+    def halt_start(self) -> float:
+        """The halting head's first bias: σ(1) = .73 a step, or σ(-2) = .12, which leaves room to learn long loops."""
+        if self.halt_bias is not None:
+            return self.halt_bias
+        return 1.0 if self.halting == "act" else -2.0
 
     @property
     def says_done(self) -> bool:

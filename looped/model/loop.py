@@ -52,11 +52,15 @@ class Prepared:
         """Every matrix that the loop multiplies with again and again, and its bias."""
         return [pair for layer in self.layers for pair in layer.pairs()]
 
+    def rough(self) -> list[Tensor]:
+        """What products run on: matrices and their biases."""
+        flat = [getattr(layer, f.name) for layer in self.layers + self.before for f in fields(layer)]
+        return [self.readout, self.readout_bias, *flat]
+
     def in_precision(self, dtype: torch.dtype) -> Prepared:
         """Matrices and their biases in `dtype`, the rest in that or fp32, whichever is finer."""
         fine = torch.promote_types(dtype, torch.float32)
-        rough = {id(self.readout), id(self.readout_bias)}
-        rough |= {id(getattr(layer, f.name)) for layer in self.layers + self.before for f in fields(layer)}
+        rough = {id(tensor) for tensor in self.rough()}
         return self.with_tensors([t.to(dtype if id(t) in rough else fine) for t in self.tensors()])
 
     def with_tensors(self, tensors: list[Tensor]) -> Prepared:

@@ -130,7 +130,8 @@ def _weights(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...], float,
     yield "embed", (config.vocab, d), config.embedding_std, 0.0
     if config.positions in ("learned", "randomised"):
         yield "position", (config.max_positions, d), config.init_std, 0.0
-    for stack, layers in (("before", config.before), ("layers", config.layers)):
+    loop = "layers" if config.kind == "decoder" else "decoder"
+    for stack, layers in (("before", config.before), (loop, config.layers)):
         for i in range(layers):
             yield from _layer(config, f"{stack}.{i}.")
     yield "norm.scale", (d,), 0.0, 1.0
@@ -138,8 +139,35 @@ def _weights(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...], float,
     yield "readout.weight", (d, config.vocab), std, 0.0
     yield "readout.bias", (config.vocab,), 0.0, 0.0
     if config.halting != "none":
-        yield "halt.weight", (d,), std, 0.0
-        yield "halt.bias", (1,), 0.0, config.halt_bias
+        yield from _head(config, "halt")
+    if config.kind == "universal":
+        yield from _universal(config)
+
+
+def _head(config: ModelConfig, name: str) -> Iterator[tuple[str, tuple[int, ...], float, float]]:
+    yield f"{name}.weight", (config.width,), config.init_std, 0.0
+    yield f"{name}.bias", (1,), 0.0, config.halt_start
+
+
+def _universal(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...], float, float]]:
+    """What an encoder and a decoder's look at it have beside the decoder."""
+    d, std = config.width, config.init_std
+    for i in range(config.layers):
+        yield from _layer(config, f"encoder.{i}.")
+    for i in range(config.layers):
+        at = f"decoder.{i}."
+        yield at + "norm3.scale", (d,), 0.0, 1.0
+        yield at + "norm3.shift", (d,), 0.0, 0.0
+        yield at + "query.weight", (d, d), std, 0.0
+        yield at + "query.bias", (d,), 0.0, 0.0
+        yield at + "keyvalue.weight", (d, 2 * d), std, 0.0
+        yield at + "keyvalue.bias", (2 * d,), 0.0, 0.0
+        yield at + "cross.weight", (d, d), std / math.sqrt(2 * config.layers), 0.0
+        yield at + "cross.bias", (d,), 0.0, 0.0
+    yield "memory.scale", (d,), 0.0, 1.0
+    yield "memory.shift", (d,), 0.0, 0.0
+    if config.halting == "act":
+        yield from _head(config, "listener")
 
 
 def _layer(config: ModelConfig, at: str) -> Iterator[tuple[str, tuple[int, ...], float, float]]:

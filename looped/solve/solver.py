@@ -51,7 +51,7 @@ class Solver:
     @property
     def rule(self) -> str:
         """The stopping rule it answers with unless told otherwise."""
-        return "oracle" if self.model.config.halt is None else "halt"
+        return "halt" if self.model.config.says_done else "oracle"
 
     @property
     def subject(self) -> Subject:

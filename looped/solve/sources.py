@@ -13,7 +13,7 @@ from looped import methods, runs, tasks
 from looped.compiler import compiled
 from looped.compiler.compiled import Compiled
 from looped.errors import InputError
-from looped.model.loop import LoopedTransformer
+from looped.model import build
 from looped.rasp import programs
 from looped.solve.solver import Solver
 from looped.zoo import shelf
@@ -74,7 +74,7 @@ def _of_program(name: str, made: Compiled, device: torch.device | str) -> Solver
 def _of_seed(name: str, path: Path, device: torch.device | str) -> Solver:
     trained = runs.load_seed(path)
     config = trained.config
-    model = LoopedTransformer(config.model)
+    model = build(config.model)
     with torch.no_grad():
         weights = model.prepare(trained.row[None].to(device))
     task, method = tasks.get(config.task), methods.get(config.method)

@@ -116,6 +116,14 @@ class TrainConfig:
         return self.model.halting != "none" or self.supervision == "best"
 
     @property
+    def stops(self) -> tuple[str, ...]:
+        """The stopping rule for models of this kind: their own, T(n), or, where nobody may know it, `converged`."""
+        if self.model.halting != "none":
+            return ("halt",)
+        free = self.supervision == "best" or loops.parse(self.loops).free
+        return ("converged",) if free else ("oracle",)
+
+    @property
     def seed_lrs(self) -> tuple[float, ...]:
         """The peak learning rate of each seed."""
         return self.lr if len(self.lr) > 1 else self.lr * len(self.seeds)
@@ -164,7 +172,7 @@ def fast(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
         steps=steps,
         interval=steps * 2 // 5 // task.paper.max_length,
         lr=(4e-4 if looped else 1e-4,),
-        noise=0.2 if looped else 0.0,
+        noise=0.2 if looped and not method.universal else 0.0,
         warmup=200,
         betas=(0.9, 0.98),
         lengths="stratified",
@@ -185,9 +193,14 @@ def quick(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
         method=method.name,
         recipe="quick",
         model=block_for(
-            task, method, layers=method.depth, width=32, heads=heads,
-            bands=() if method.universal else (2,) * heads, init_std=0.2,
-        ),  # fmt: skip
+            task,
+            method,
+            layers=method.depth,
+            width=32,
+            heads=heads,
+            bands=() if method.universal else (2,) * heads,
+            init_std=0.2,
+        ),
         seeds=seeds,
         max_length=min(10, task.paper.max_length),
         steps=1_000,

@@ -20,8 +20,8 @@ from torch import Tensor
 from looped import batches, loops, methods, tasks
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.model import positions
-from looped.model.loop import LoopedTransformer, Prepared
+from looped.model import build, positions
+from looped.model.loop import Prepared
 from looped.training import curriculum, fused, optimizer, trajectory
 from looped.training.accumulate import GradientStore
 from looped.training.backprop import Noise, Outcome, backpropagate
@@ -81,9 +81,9 @@ class Engine:
         self.graphs = cuda and self.world.size == 1 if graphs is None else graphs
         self.fused = fused  # where it can be taken; never is for comparing with it
         self.task, self.method = tasks.get(config.task), methods.get(config.method)
-        self.loops = loops.parse(config.loops)
+        self.law = loops.parse(config.loops)
         self.store = GradientStore(accumulate=self.precision != torch.float32)
-        self.model = LoopedTransformer(config.model, self.store.linear)
+        self.model = build(config.model, self.store.linear)
         self.weights: Float[Tensor, "S P"] = self.model.layout.initialise(list(config.seeds), self.device)
         self.moments = Moments.of(self.weights, config.ema)
         self.generators = [torch.Generator(self.device).manual_seed(seed) for seed in config.seeds]
@@ -157,8 +157,8 @@ class Engine:
             problems, self.task.vocab, stage.row_size, self.method.prediction, self.method.pause
         )
         steps = self.method.steps(self.task, problems.steps, self.config.max_length)
-        if not self.loops.plain:
-            steps = self.loops.draw(problems.steps, problems.question_length, generator)
+        if not self.law.plain:
+            steps = self.law.draw(problems.steps, problems.question_length, generator)
         if self.config.extra:
             steps = steps + torch.randint(
                 self.config.extra + 1, size, device=self.device, generator=generator

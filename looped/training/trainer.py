@@ -20,7 +20,7 @@ from torch import Tensor
 from looped.checkpoints import Metadata, Shapes
 from looped.errors import InputError
 from looped.evaluation.measure import Subject, measure
-from looped.model.loop import LoopedTransformer
+from looped.model import build
 from looped.runs import Run, load_seed, number, read_metrics
 from looped.tasks.base import LONGEST
 from looped.training import curriculum, snapshot
@@ -114,7 +114,7 @@ class _Training:
         self.window = Window(len(config.seeds), device)
         self.watch = Watch(self.engine)
         self.clock = Clock(config)
-        self.model = LoopedTransformer(config.model)  # for evaluation: the engine's gathers gradients
+        self.model = build(config.model)  # for evaluation: the engine's gathers gradients
         self.before = 0.0  # seconds of earlier sittings
         self.started = time.monotonic()
         self.reported = (0, self.started)  # step and time of the last report
@@ -193,14 +193,15 @@ class _Training:
             prepared = self.model.prepare(weights, self.engine.precision)
         config, task = self.config, self.engine.task
         subject = Subject(
-            task, self.engine.method, self.model, prepared, config.seeds, config.max_length, config.recipe
-        )
+            task, self.engine.method, self.model, prepared, config.seeds, config.max_length, config.recipe,
+            self.engine.law,
+        )  # fmt: skip
         longest = config.max_length
         lengths = [n for n in dict.fromkeys((longest, longest * 3 // 2, longest * 2)) if n <= LONGEST]
         if config.model.positions in ("learned", "randomised"):
             room = config.model.max_positions - self.engine.method.pause
             lengths = [n for n in lengths if task.row_size(n) <= room]
-        rows = measure(subject, lengths, self.cadence.samples, seed=0) if lengths else []
+        rows = measure(subject, lengths, self.cadence.samples, seed=0, stops=config.stops) if lengths else []
         self.run.log([{"kind": "evaluation", "step": self.engine.done, **row.as_dict()} for row in rows])
         for listener in self.listeners:
             listener.evaluation(self.engine.done, rows)

@@ -25,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from looped.batches import Batch
 from looped.model import halting
 from looped.model.loop import LoopedTransformer, Prepared
+from looped.model.universal import PreparedUniversal, Step, UniversalTransformer, split
 from looped.training import losses
 from looped.training.backprop import Noise, Outcome
 from looped.training.config import TrainConfig
@@ -50,16 +51,18 @@ def backpropagate(
 
     `batch` may be a part of the rows that the loss is a mean over: `config.batch` rows, `counted` positions.
     """
+    if isinstance(model, UniversalTransformer):
+        answer, cost, exact = _universal(config, model, weights, batch, most, counted)
+        torch.autograd.backward((answer + cost).sum())
+        return Outcome(answer.detach(), exact)
     x = model.embed(weights, batch.tokens, at)
 
     def walk(h: Tensor | None) -> Tensor:
         u = model.inject(h, x)
         u = u if noise is None else u + noise(u.shape[1])
-        if not config.checkpointing:
-            return model.step(weights, u)
-        kept: Tensor = checkpoint(model.step, weights, u, use_reentrant=False, preserve_rng_state=False)
-        return kept
+        return step(weights, u)
 
+    step: Step = _recomputed(model.step) if config.checkpointing else model.step
     if model.config.halting == "act":
         answer, cost, exact = _act(config, model, weights, batch, walk, most, counted)
     else:
@@ -67,6 +70,43 @@ def backpropagate(
         answer, cost, exact = each(config, model, weights, batch, walk, most)
     torch.autograd.backward((answer + cost).sum())
     return Outcome(answer.detach(), exact)
+
+
+def _recomputed(step: Step) -> Step:
+    """The same step, keeping nothing but its input until backward."""
+
+    def again(*given: object) -> Tensor:
+        kept: Tensor = checkpoint(step, *given, use_reentrant=False, preserve_rng_state=False)
+        return kept
+
+    return again
+
+
+def _universal(
+    config: TrainConfig,
+    model: UniversalTransformer,
+    weights: Prepared,
+    batch: Batch,
+    most: int,
+    counted: Tensor | None,
+) -> Parts:
+    """Both systems of the paper's Table 1; in ACT, padding costs nothing, in the encoder or the decoder."""
+    assert isinstance(weights, PreparedUniversal)
+    encode: Step = _recomputed(model.encode_step) if config.checkpointing else model.encode_step
+    decode: Step = _recomputed(model.decode_step) if config.checkpointing else model.decode_step
+    said = model.answer(weights, batch.tokens, batch.loss_mask, most, encode, decode)
+    targets, mask = batch.targets, batch.loss_mask
+    if said.wants:
+        each = torch.stack([losses.example_loss(logits, targets, mask) for logits in said.logits], dim=-1)
+        right = torch.stack([losses.exact(logits.detach(), targets, mask) for logits in said.logits], dim=-1)
+        return ponder_parts(config, torch.stack(said.wants, dim=-1), each, right)
+    assert said.encoder is not None
+    assert said.decoder is not None
+    question, _ = split(mask)
+    each = halting.pooled(said.encoder.cost, question) + halting.pooled(said.decoder.cost, mask)
+    (logits,) = said.logits
+    answer = losses.answer_loss(logits, targets, mask, counted)
+    return answer, config.halt_cost * each.sum(1) / config.batch, losses.exact(logits.detach(), targets, mask)
 
 
 def _act(

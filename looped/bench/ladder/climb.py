@@ -19,7 +19,7 @@ from looped.bench.ladder.record import Json, Record
 from looped.bench.ladder.rung import measure_rung, measure_steps
 from looped.errors import InputError
 from looped.evaluation import stopping
-from looped.evaluation.measure import ORACLE, Subject, check
+from looped.evaluation.measure import ORACLE, Subject, check, usual_stops
 from looped.tasks.families import UNIFORM
 
 KEEP_EVERY = 30.0  # seconds between two writings of what a rung has come to
@@ -75,9 +75,9 @@ def stops_of(subject: Subject, settings: Settings) -> tuple[str, ...]:
     """The rules as rows name them; unless given: the oracle's, a settled answer, and what the model says itself."""
     if settings.stops:
         return tuple(dict.fromkeys(stopping.get(name).name for name in settings.stops))
-    if not subject.method.adaptive:
-        return (ORACLE,)
-    return (ORACLE, "converged", *(["halt"] if subject.model.config.halt is not None else []))
+    if not subject.method.adaptive or subject.method.universal:
+        return usual_stops(subject.method)
+    return (ORACLE, "converged", *(["halt"] if subject.model.config.says_done else []))
 
 
 def enter(contenders: Sequence[Contender], settings: Settings, record: Record) -> None:

@@ -64,13 +64,16 @@ def _watch(
     correct, steps = torch.zeros_like(running), torch.full_like(running, max_steps, dtype=torch.long)
     unchanged = torch.zeros_like(needed)
     before: Tensor | None = None
-    for t, h in enumerate(model.unroll(weights, batch.tokens.expand(seeds, -1, -1), max_steps), start=1):
+    gate = model.gate(weights, batch.loss_mask[None])
+    states = model.unroll(weights, batch.tokens.expand(seeds, -1, -1), max_steps, gate)
+    for t, h in enumerate(states, start=1):
         reading = read(model, weights, h[:, :, start:], counted)
         if before is not None:
             same = ((reading.answer == before) | ~counted).all(-1)
             unchanged = torch.where(same, unchanged + 1, 0)
         before = reading.answer
-        now = Present(t, reading.surprise, unchanged, needed, is_done(model.config, h))
+        done = is_done(model.config, h)
+        now = Present(t, reading.surprise, unchanged, needed, done, gate.halted)
         stops = torch.stack([rule.stops(now) for rule in rules])
         if t == max_steps:
             stops = torch.ones_like(stops)

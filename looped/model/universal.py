@@ -1,0 +1,297 @@
+"""The Universal Transformer (Dehghani et al., 2019): an encoder and a decoder, each one block applied again and again.
+
+    encoder   e ← norm(block(e + P(place) + P(step)))                      over the question, seeing all of it
+    decoder   d ← norm(block(d + P(place) + P(step), looking at e))        over the answer so far, token by token
+
+P are sine waves. There is no injection: the state starts as the embedded token. As published, every position halts on
+its own by adaptive computation time, first in the encoder and then in the decoder, which looks at the encoder's
+output; a position that has halted is copied. With PonderNet's halting node both step together, the decoder looking at
+the encoder's present state, and the node reads the encoder alone: when to stop is known before the first answer token.
+
+Copy of `1 0 1`: the row `1 0 1 > 1 0 1 #` is both inputs. The encoder sees `1 0 1 >`, the decoder starts at `>`:
+
+    places    0 1 2 3            for the encoder
+                    0 1 2 3 4    for the decoder, which is asked for `1 0 1 # #`
+
+Where paper and released code differ, layers normalise before they compute, as the code does, and the state is
+normalised after every step, as the paper's is; the output is the weighted mean of the states, as in Graves' ACT.
+Shapes: S seeds, B rows, L positions, D width, V vocabulary, N = S·B.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from looped.model import block, halting
+from looped.model.block import Layer
+from looped.model.halting import Act, Head
+from looped.model.loop import LoopedTransformer, Prepared, head_of
+
+Step = Callable[..., Tensor]  # one of the model's two steps, or the same recomputed backward
+
+
+@dataclass(frozen=True)
+class Cross:
+    """What a decoder layer looks at the encoder with, ready for use: [S, in, out] and biases [S, 1, out]."""
+
+    query: Tensor
+    query_bias: Tensor
+    keyvalue: Tensor
+    keyvalue_bias: Tensor
+    out: Tensor
+    out_bias: Tensor
+
+    def pairs(self) -> list[tuple[Tensor, Tensor]]:
+        """Each matrix with its bias."""
+        return [
+            (self.query, self.query_bias),
+            (self.keyvalue, self.keyvalue_bias),
+            (self.out, self.out_bias),
+        ]
+
+
+@dataclass(frozen=True)
+class PreparedUniversal(Prepared):
+    """The decoder's weights where the looped decoder has its own, and the encoder's beside them."""
+
+    encoder: tuple[Layer, ...] = ()
+    cross: tuple[Cross, ...] = ()
+    memory: tuple[Tensor, ...] = ()  # scale and shift of the encoder's norm
+    listener: Head = ()  # the encoder's halting head, where it has one of its own
+
+    def tensors(self) -> list[Tensor]:
+        """Every tensor, in a fixed order."""
+        own = [self.embed, self.scale, self.shift, self.readout, self.readout_bias]
+        return [*own, *self.memory, *self.head, *self.listener, *self._matrices()]
+
+    def _matrices(self) -> list[Tensor]:
+        parts: tuple[Layer | Cross, ...] = (*self.layers, *self.encoder, *self.cross)
+        return [getattr(part, f.name) for part in parts for f in fields(part)]
+
+    def pairs(self) -> list[tuple[Tensor, Tensor]]:
+        """Every matrix that the loops multiply with again and again, and its bias."""
+        parts: tuple[Layer | Cross, ...] = (*self.layers, *self.encoder, *self.cross)
+        return [pair for part in parts for pair in part.pairs()]
+
+    def rough(self) -> list[Tensor]:
+        """What products run on."""
+        return [self.readout, self.readout_bias, *self._matrices()]
+
+    def with_tensors(self, tensors: list[Tensor]) -> PreparedUniversal:
+        """The same structure around other tensors, in the order of `tensors`."""
+        left = iter(tensors)
+
+        def take(count: int) -> list[Tensor]:
+            return [next(left) for _ in range(count)]
+
+        def layers(count: int) -> tuple[Layer, ...]:
+            return tuple(Layer(*take(len(fields(Layer)))) for _ in range(count))
+
+        embed, scale, shift, readout, readout_bias = take(5)
+        memory, head, listener = (tuple(take(len(part))) for part in (self.memory, self.head, self.listener))
+        decoder, encoder = layers(len(self.layers)), layers(len(self.encoder))
+        cross = tuple(Cross(*take(len(fields(Cross)))) for _ in self.cross)
+        return PreparedUniversal(
+            embed, None, decoder, scale, shift, readout, readout_bias, (), head, encoder, cross, memory, listener
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a pass over rows gives: scores after every step that can be read, and how it halted."""
+
+    logits: list[Float[Tensor, "S B L V"]]  # one (adaptive computation time), or one a step (PonderNet)
+    wants: list[Float[Tensor, "S B"]]  # how much each row wants to halt, after every step (PonderNet)
+    encoder: Act | None = None
+    decoder: Act | None = None
+
+
+class UniversalTransformer(LoopedTransformer):
+    """A configuration of kind `universal` and its verbs; as everywhere, the weights are passed in."""
+
+    def prepare(self, flat: Float[Tensor, "S P"], dtype: torch.dtype | None = None) -> PreparedUniversal:
+        """Folds and casts the weights once, for any number of steps. Differentiable."""
+        dtype = dtype or getattr(torch, self.config.precision)
+        weights, count = self.layout.views(flat), range(self.config.layers)
+        prepared = PreparedUniversal(
+            embed=weights["embed"],
+            table=None,
+            layers=tuple(block.fold(weights, i, "decoder") for i in count),
+            scale=weights["norm.scale"][:, None, None],
+            shift=weights["norm.shift"][:, None, None],
+            readout=weights["readout.weight"],
+            readout_bias=weights["readout.bias"][:, None],
+            head=head_of(weights, "halt"),
+            encoder=tuple(block.fold(weights, i, "encoder") for i in count),
+            cross=tuple(fold_cross(weights, i) for i in count),
+            memory=(weights["memory.scale"][:, None, None], weights["memory.shift"][:, None, None]),
+            listener=head_of(weights, "listener") if self.config.halting == "act" else (),
+        )
+        ready = prepared.in_precision(dtype)
+        assert isinstance(ready, PreparedUniversal)
+        return ready
+
+    # --- the two steps -------------------------------------------------------------------------------------
+    def encode_step(
+        self, weights: PreparedUniversal, u: Float[Tensor, "S B L D"], seen: Bool[Tensor, "N 1 1 L"]
+    ) -> Float[Tensor, "S B L D"]:
+        """One pass of the encoder's block over `u`, every position looking at those that are seen."""
+
+        def attend(qkv: Tensor) -> Tensor:
+            q, k, v = qkv.chunk(3, dim=-1)
+            return self._mix(q, k, v, seen)
+
+        h = u
+        for layer in weights.encoder:
+            h = self._layer(layer, h, attend)
+        scale, shift = weights.memory
+        return torch.addcmul(shift, self.normalise(h), scale)
+
+    def decode_step(
+        self,
+        weights: PreparedUniversal,
+        u: Float[Tensor, "S B L D"],
+        memory: Float[Tensor, "S B L D"],
+        seen: Bool[Tensor, "N 1 1 L"],
+        past: Bool[Tensor, "N 1 L L"],
+    ) -> Float[Tensor, "S B L D"]:
+        """One pass of the decoder's block: at itself and what came before, at the encoder, then each by itself."""
+
+        def attend(qkv: Tensor) -> Tensor:
+            q, k, v = qkv.chunk(3, dim=-1)
+            return self._mix(q, k, v, past)
+
+        h = u
+        for layer, cross in zip(weights.layers, weights.cross, strict=True):
+            h = block.mix(layer, h, attend, self.linear, self.normalise)
+            h = h + self._look(cross, h, memory, seen)
+            h = block.feed(layer, h, self.linear, self.normalise, self.activate)
+        return torch.addcmul(weights.shift, self.normalise(h), weights.scale)
+
+    def _look(self, cross: Cross, h: Tensor, memory: Tensor, seen: Tensor) -> Tensor:
+        s, b, size, d = h.shape
+        flat, dtype = (s, b * size, d), cross.query.dtype
+        q = self.linear(self.normalise(h).to(dtype).view(flat), cross.query, cross.query_bias)
+        kv = self.linear(memory.to(dtype).view(flat), cross.keyvalue, cross.keyvalue_bias)
+        k, v = kv.view(s * b, size, 2 * d).chunk(2, dim=-1)
+        mixed = self._mix(q.view(s * b, size, d), k, v, seen)
+        return self.linear(mixed.view(flat), cross.out, cross.out_bias).view_as(h)
+
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
+        """Attention of every head, at the keys that are seen."""
+        n, size, d = q.shape
+        shape = (n, size, self.config.heads, self.config.head_size)
+        q, k, v = (x.reshape(shape).transpose(1, 2) for x in (q, k, v))
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        return mixed.transpose(1, 2).reshape(n, size, d)
+
+    # --- both in order -------------------------------------------------------------------------------------
+    def answer(
+        self,
+        weights: PreparedUniversal,
+        tokens: Int[Tensor, "S B L"],
+        counted: Bool[Tensor, "S B L"],
+        most: int,
+        encode: Step | None = None,
+        decode: Step | None = None,
+    ) -> Said:
+        """Reads the questions of next-token rows and scores every token of their answers, in at most `most` steps.
+
+        `counted` is true from the end-of-question mark on. `encode` and `decode` stand in for the two steps.
+        """
+        encode, decode = encode or self.encode_step, decode or self.decode_step
+        s, b, size = tokens.shape
+        question, place = split(counted)
+        at = torch.arange(size, device=tokens.device)
+        causal = (at[:, None] >= at) & counted[..., None, :]
+        past = (causal | (at[:, None] == at)).view(s * b, 1, size, size)
+        seen = question.view(s * b, 1, 1, size)
+        x = self.embed(weights, tokens)
+        waves = sine(at, self.config.width), sine(place, self.config.width)
+        clock = sine(torch.arange(1, most + 1, device=tokens.device), self.config.width)
+        run = self._by_position if self.config.halting == "act" else self._together
+        return run(weights, x, question, (seen, past), waves, clock, encode, decode)
+
+    def _by_position(
+        self,
+        weights: PreparedUniversal,
+        x: Tensor,
+        question: Tensor,
+        masks: tuple[Tensor, Tensor],
+        waves: tuple[Tensor, Tensor],
+        clock: Tensor,
+        encode: Step,
+        decode: Step,
+    ) -> Said:
+        """The encoder to its end, then the decoder; positions halt one by one."""
+        seen, past = masks
+        reader, writer = halting.act_start(x), halting.act_start(x)
+        for t, tick in enumerate(clock, 1):
+            e = encode(weights, reader.state + waves[0] + tick, seen)
+            p = halting.logits(weights.listener, e).sigmoid()
+            reader = halting.act_step(reader, e, p, last=t == len(clock))
+        for t, tick in enumerate(clock, 1):
+            d = decode(weights, writer.state + waves[1] + tick, reader.output, seen, past)
+            p = halting.logits(weights.head, d).sigmoid()
+            writer = halting.act_step(writer, d, p, last=t == len(clock))
+        return Said([self.readout(weights, writer.output)], [], reader, writer)
+
+    def _together(
+        self,
+        weights: PreparedUniversal,
+        x: Tensor,
+        question: Tensor,
+        masks: tuple[Tensor, Tensor],
+        waves: tuple[Tensor, Tensor],
+        clock: Tensor,
+        encode: Step,
+        decode: Step,
+    ) -> Said:
+        """Encoder and decoder a step at a time; a row halts as a whole."""
+        said = Said([], [])
+        e, d = x, x
+        for tick in clock:
+            e = encode(weights, e + waves[0] + tick, masks[0])
+            d = decode(weights, d + waves[1] + tick, e, *masks)
+            said.wants.append(halting.pooled(halting.logits(weights.head, e), question))
+            said.logits.append(self.readout(weights, d))
+        return said
+
+
+def fold_cross(weights: dict[str, Tensor], index: int) -> Cross:
+    """Decoder layer `index`'s look at the encoder, its norm folded into the query."""
+
+    def get(name: str) -> Tensor:
+        return weights[f"decoder.{index}.{name}"]
+
+    query = get("query.weight")
+    bias = get("query.bias")[:, None] + get("norm3.shift")[:, None] @ query
+    return Cross(
+        get("norm3.scale")[:, :, None] * query,
+        bias,
+        get("keyvalue.weight"),
+        get("keyvalue.bias")[:, None],
+        get("cross.weight"),
+        get("cross.bias")[:, None],
+    )
+
+
+def split(counted: Bool[Tensor, "S B L"]) -> tuple[Bool[Tensor, "S B L"], Int[Tensor, "S B L"]]:
+    """Which positions are the question, its end mark included, and every position's place in the answer."""
+    place = (counted.long().cumsum(-1) - 1).clamp(min=0)
+    return ~counted | (counted & (counted.long().cumsum(-1) == 1)), place
+
+
+def sine(at: Int[Tensor, "*P"], width: int) -> Float[Tensor, "*P D"]:
+    """Sine and cosine waves of the numbers `at`, from wavelength 2π up to 10,000 times that."""
+    half = -(-width // 2)
+    rate = torch.exp(torch.arange(half, device=at.device) * (-math.log(10_000.0) / max(half - 1, 1)))
+    angle = at[..., None] * rate
+    return torch.cat([angle.sin(), angle.cos()], dim=-1)[..., :width]
