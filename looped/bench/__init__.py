@@ -29,6 +29,7 @@ BENCHES: dict[str, tuple[str, str]] = {
     "equal": ("looped.bench.equal", "the fast paths against the plain one: losses and accuracies"),
     "memory": ("looped.bench.memory", "memory against the number of loop steps"),
     "infer": ("looped.bench.infer", "answers a second with and without early exit; cost against length"),
+    "solve": ("looped.bench.solve", "questions of mixed length together, one by one, and a command each"),
     "rasp": ("looped.rasp.bench", "n-RASP-L operations against plain double loops, n = 256"),
 }
 
@@ -54,7 +55,7 @@ class Options:
     samples: int | None = None
     """Problems that are answered."""
     model: str | None = None
-    """A checkpoint of one seed for `infer`, such as runs/x/seed-0.safetensors, instead of a short training."""
+    """For `infer`, a checkpoint (runs/x/seed-0.safetensors) instead of a short training; for `solve`, any model."""
     length: int | None = None
     """The longest problem; the paper's training length unless given."""
     width: int | None = None
