@@ -4,10 +4,12 @@
 |----------------------|--------------------------------------------------------------------------------------------|
 | `halting=act`        | of the weighted state Σ p_n h_n, plus `halt_cost` times the mean N + R of its positions      |
 | `halting=ponder`     | Σ p_n · (loss after step n), plus `halt_cost` times KL(p, geometric law of `halt_prior`)     |
-| `supervision=best`   | of its best step, plus the mean over the steps after it: once right, it has to stay right    |
+| `supervision=best`   | the mean from its best step on, to the last: once right, it has to stay right                |
 
 Every row runs to the largest number of steps of the stage, so shapes never change and nothing waits for the host: a
-row's own number would tell a halting head where to stop. Only `best` looks no further than a row's own steps.
+row's own number would tell a halting head where to stop. Only `best` looks no further than a row's own steps, and for
+the best one in their first half: a step with nothing after it could be right by luck, one row at the last step and
+another at the one before (of parity, some step always is).
 A test holds the arithmetic; `looped.model.halting` states it.
 
 Shapes: S seeds, B rows, L positions, D width, T loop steps.
@@ -161,10 +163,10 @@ def ponder_parts(
 def _best(
     config: TrainConfig, model: LoopedTransformer, weights: Prepared, batch: Batch, walk: Walk, most: int
 ) -> Parts:
-    """The best step of a row's own, and every one after it."""
+    """The best step of a row's own from which to hold the answer."""
     each, right = _every_step(model, weights, batch, walk, most)
-    total, best = best_and_later(each, batch.steps)
-    exact = right.gather(-1, best[..., None])[..., 0]
+    total, _ = best_and_later(each, batch.steps)
+    exact = right.gather(-1, batch.steps[..., None] - 1)[..., 0]
     answer = total.sum(1) / config.batch
     return answer, torch.zeros_like(answer), exact
 
@@ -172,13 +174,18 @@ def _best(
 def best_and_later(
     each: Float[Tensor, "S B T"], steps: Int[Tensor, "S B"]
 ) -> tuple[Float[Tensor, "S B"], Int[Tensor, "S B"]]:
-    """The loss at the step where it is least, plus its mean over the later ones up to `steps`; and that step."""
+    """The mean loss from the best step on up to the row's last; and that step (from 0), in the first half of its own.
+
+    losses      3  1  2  4  .5          of 4 steps, the first 2 may be the best:
+    mean from   2.5  7/3  3  4          so it is the second, and 7/3 the loss
+    """
     at = torch.arange(each.shape[-1], device=each.device)
-    inside = at < steps[..., None]
-    best = each.detach().masked_fill(~inside, float("inf")).argmin(-1)
-    later = inside & (at > best[..., None])
-    held = (each * later).sum(-1) / later.sum(-1).clamp(min=1)
-    return each.gather(-1, best[..., None])[..., 0] + held, best
+    own = steps[..., None]
+    inside = torch.where(at < own, each, 0.0)
+    means = inside.flip(-1).cumsum(-1).flip(-1) / (own - at).clamp(min=1)
+    late = at >= (own + 1) // 2
+    best = means.detach().masked_fill(late, float("inf")).argmin(-1)
+    return means.gather(-1, best[..., None])[..., 0], best
 
 
 def _every_step(
