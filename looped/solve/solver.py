@@ -22,6 +22,7 @@ from looped.errors import InputError
 from looped.evaluation import decode, stopping
 from looped.evaluation.measure import Subject
 from looped.evaluation.reading import is_done, rows_at_once, window_start
+from looped.loops import PLAIN, Loops
 from looped.methods import Method
 from looped.model.loop import LoopedTransformer, Prepared
 from looped.solve.answers import Answer, Answers, Step
@@ -46,6 +47,7 @@ class Solver:
     trained_max_length: int
     seed: int = 0
     recipe: str = ""
+    loops: Loops = PLAIN  # how many steps its training gave a problem
     card: Card | None = None  # of a shipped model
 
     @property
@@ -64,6 +66,7 @@ class Solver:
             (self.seed,),
             self.trained_max_length,
             self.recipe,
+            self.loops,
         )
 
     @overload
@@ -94,7 +97,7 @@ class Solver:
 def answer(solver: Solver, questions: Sequence[list[str]], stop: str | None = None) -> list[Answer]:
     """The answers to questions given as token names, each as if it were alone."""
     rule = stopping.get(stop or solver.rule)
-    if not solver.method.adaptive and rule.name != "oracle":
+    if not (solver.method.adaptive or solver.method.universal) and rule.name != "oracle":
         raise InputError(
             f"{solver.method.name} has a fixed depth: only oracle applies to it, not {rule.name}"
         )
@@ -114,7 +117,7 @@ def _answer(solver: Solver, questions: list[list[str]], rule: stopping.Rule) -> 
             loops = int(batch.steps[0])
             found = decode.generate(solver.model, solver.weights, batch, loops, task.vocab.eos)
         else:
-            most = 2 * int(batch.steps.max()) + SPARE_STEPS
+            most = _most(solver, batch)
             found = decode.run_adaptive(solver.model, solver.weights, batch, rule, most)
     starts = batch.loss_mask.int().argmax(1).tolist()
     rows = zip(
@@ -145,15 +148,16 @@ def steps(solver: Solver, question: list[str], most: int | None = None) -> Itera
     batch = _batch(solver, [question])
     if most is not None and most < 1:
         raise InputError(f"the number of loop steps must be at least 1, not {most}")
-    needed, halts = int(batch.steps[0]), solver.model.config.halt is not None
-    if most is None and halts:
-        return _steps(solver, batch, 2 * needed + SPARE_STEPS, until_done=True)
+    needed = int(batch.steps[0])
+    if most is None and solver.model.config.says_done:
+        return _steps(solver, batch, _most(solver, batch), until_done=True)
     return _steps(solver, batch, most or needed)
 
 
 def _steps(solver: Solver, batch: Batch, most: int, until_done: bool = False) -> Iterator[Step]:
     task, start = solver.task, window_start(batch.loss_mask)
-    states = solver.model.unroll(solver.weights, batch.tokens[None], most)
+    gate = solver.model.gate(solver.weights, batch.loss_mask[None])
+    states = solver.model.unroll(solver.weights, batch.tokens[None], most, gate)
     before: list[int] | None = None
     for number in range(1, most + 1):
         with torch.inference_mode(), fitting_threads(solver.model.config, batch.tokens.numel()):
@@ -163,12 +167,20 @@ def _steps(solver: Solver, batch: Batch, most: int, until_done: bool = False) ->
             others = (logits - best).exp().scatter(-1, ids, 0.0).sum(-1).log1p()
             surprise, sure, row = float(others.mean()), (-others).exp().tolist(), ids[:, 0].tolist()
             done = is_done(solver.model.config, h)
+            if done is None and gate.halted is not None:
+                done = gate.halted >= stopping.DEFAULT_HALT
         changed = [before is None or a != b for a, b in zip(row, before or row, strict=True)]
         before = row
         names = tuple(task.vocab.decode(row))
         yield Step(number, text_of(task, row), names, tuple(sure), tuple(changed), surprise)
         if until_done and done is not None and bool(done):
             return
+
+
+def _most(solver: Solver, batch: Batch) -> int:
+    """How many steps a rule may wait: twice T, or twice what training gave, and a few more."""
+    twice = 2 * (1 if solver.loops.plain else solver.loops.upto or 1)
+    return twice * int(batch.steps.max()) + SPARE_STEPS
 
 
 def _parcels(solver: Solver, questions: Sequence[list[str]], rule: stopping.Rule) -> Iterator[list[int]]:
@@ -204,6 +216,8 @@ def _batch(solver: Solver, questions: list[list[str]]) -> Batch:
     own = torch.tensor([task.row_size(n) + method.pause for n in lengths])
     counted = batch.loss_mask & (torch.arange(batch.tokens.shape[1]) < own[:, None])
     steps = method.steps(task, problems.steps, solver.trained_max_length)
+    if not solver.loops.plain:
+        steps = solver.loops.first(problems.steps, problems.question_length)
     return replace(batch, loss_mask=counted, steps=steps).to(solver.weights.embed.device)
 
 

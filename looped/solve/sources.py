@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from looped import methods, runs, tasks
+from looped import loops, methods, runs, tasks
 from looped.compiler import compiled
 from looped.compiler.compiled import Compiled
 from looped.errors import InputError
@@ -78,7 +78,17 @@ def _of_seed(name: str, path: Path, device: torch.device | str) -> Solver:
     with torch.no_grad():
         weights = model.prepare(trained.row[None].to(device))
     task, method = tasks.get(config.task), methods.get(config.method)
-    return Solver(name, task, method, model, weights, config.max_length, trained.seed, config.recipe)
+    return Solver(
+        name,
+        task,
+        method,
+        model,
+        weights,
+        config.max_length,
+        trained.seed,
+        config.recipe,
+        loops.parse(config.loops),
+    )
 
 
 def _format(path: Path) -> str | None:
