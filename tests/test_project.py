@@ -53,7 +53,8 @@ def closure(requirements: list[str]) -> set[str]:
 
 def test_every_package_is_pinned() -> None:
     project = PROJECT["project"]
-    needed = closure([*project["dependencies"], *project["optional-dependencies"]["dev"]])
+    extras = project["optional-dependencies"]
+    needed = closure([*project["dependencies"], *extras["dev"], *extras["ray"]])
     assert {"torch", "numpy", "sympy", "pytest"} <= needed, "the closure reaches what torch needs"
     vendor = {name for name in needed if name.startswith(("nvidia-", "cuda-")) or name == "triton"}
     assert sorted(needed - set(pins()) - vendor) == []

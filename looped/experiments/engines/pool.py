@@ -161,8 +161,10 @@ class Pool(Engine):
         standing = jobs.standing(self.root, task.job)
         if standing.state == "done":
             task.ended = standing
-        elif self._cancelled or end.wanted or jobs.is_cancelled(self.root):
-            task.ended = replace(standing, state="cancelled", reason=end.why if end.wanted else "")
+        elif self._cancelled or jobs.is_cancelled(self.root):
+            task.ended = replace(standing, state="cancelled")
+        elif end.wanted:
+            task.ended = replace(standing, state="cancelled", reason=end.why)
         elif end.status == HELD:
             self._queue.append(task.job.name)
         else:

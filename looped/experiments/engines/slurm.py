@@ -208,9 +208,10 @@ def rows(text: str) -> dict[str, Row]:
     """What `squeue` printed, by task: `1234_7  FAILED  512  NonZeroExitCode`."""
     found = {}
     for line in text.splitlines():
-        number, state, code, *reason = [*line.split(maxsplit=3), "", ""]
-        if state:
-            found[number] = Row(state, *_exit(code), reason[0].strip())
+        words = line.split(maxsplit=3)
+        if len(words) >= 3:
+            number, state, code, *reason = words
+            found[number] = Row(state, *_exit(code), "".join(reason).strip())
     return found
 
 

@@ -1,0 +1,439 @@
+"""The engines' own logic, with a Slurm and a Ray that only pretend: what they are told, what answers lead to."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from looped.errors import InputError
+from looped.experiments import jobs, locks, remote
+from looped.experiments.drive import drive
+from looped.experiments.engines import Handle, Options, slurm, start
+from looped.experiments.engines.pool import LOST, End
+from looped.experiments.engines.slurm import Slurm, rows, sbatch_words, script
+
+FAKES = {
+    "sbatch": 'printf "%s\\n" "$@" > sbatch.words; cat > sbatch.script; echo x >> sbatch.times\n'
+    'test -e refused && { echo "sbatch: error: $(cat refused)" >&2; exit 1; }\ncat number',
+    "squeue": 'test -e down && { echo "slurm_load_jobs error: no controller" >&2; exit 1; }\ncat queue',
+    "scancel": 'printf "%s\\n" "$@" >> cancelled',
+}
+
+
+class Fake:
+    """Slurm's commands as shell scripts; their answers are files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name, body in FAKES.items():
+            path = folder / name
+            path.write_text(f'#!/bin/sh\ncd "{folder}"\n{body}\n')
+            path.chmod(0o755)
+        self.says("number", "12")
+        self.says("queue", "")
+
+    def says(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text + "\n")
+
+    def heard(self, name: str) -> list[str]:
+        path = self.folder / name
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr("looped.experiments.engines.slurm.LOOK_S", 0.0)
+    monkeypatch.setattr("looped.experiments.engines.slurm.HURRY_S", 0.0)
+    monkeypatch.setattr("looped.experiments.engines.pool.GRACE_S", 0.1)
+    return Fake(folder)
+
+
+@pytest.fixture
+def three(small, tmp_path: Path):
+    """Three jobs on their desk."""
+    batch = [small(task) for task in ("copy", "parity", "unique_set")]
+    for job in batch:
+        jobs.put(tmp_path / "runs", job)
+    return batch
+
+
+def submitted(tmp_path: Path, batch, options: Options | None = None) -> tuple[Slurm, list[Handle]]:
+    engine = start("slurm", tmp_path / "runs", options)
+    return engine, engine.submit(batch)
+
+
+def states(engine: Slurm, handles: list[Handle]) -> list[tuple[str, str]]:
+    return [(status.state, status.reason) for status in engine.poll(handles)]
+
+
+# --- slurm -------------------------------------------------------------------------------------------------
+def test_runs_become_one_array(fake: Fake, three, tmp_path: Path) -> None:
+    engine, handles = submitted(tmp_path, three, Options(2, "cuda", sbatch=("partition=gpu", "exclusive")))
+    assert states(engine, handles) == [("queued", "")] * 3
+    words = fake.heard("sbatch.words")
+    assert {"--requeue", "--array=0-2%2", "--partition=gpu", "--exclusive", "--gres=gpu:1"} <= set(words)
+    desk = tmp_path / "runs" / ".jobs"
+    assert [(desk / f"{job.name}.slurm").read_text() for job in three] == ["12_0\n", "12_1\n", "12_2\n"]
+    fake.says("queue", "12_0 RUNNING 0 None\n12_1 PENDING 0 Resources\n12_2 REQUEUED 0 BeginTime")
+    assert states(engine, handles) == [
+        ("running", ""),
+        ("queued", "waits in Slurm: Resources"),
+        ("queued", "waits in Slurm: BeginTime"),
+    ]
+    assert len(fake.heard("sbatch.times")) == 1
+    engine.cancel(handles)
+    assert sorted(fake.heard("cancelled")) == ["12_0", "12_1", "12_2"]
+    fake.says("queue", "12_0 CANCELLED 15 None\n12_1 CANCELLED 0 None\n12_2 CANCELLED 0 None")
+    assert states(engine, handles) == [("cancelled", "")] * 3
+
+
+def test_the_script_starts_the_worker_of_its_task(three, tmp_path: Path) -> None:
+    root = tmp_path / "it's a $HOME" / "runs"
+    jobs.put(root, three[1])
+    echo = tmp_path / "python"
+    echo.write_text(
+        '#!/bin/sh\nfor word in "$@" "$OMP_NUM_THREADS" "$PYTHONPATH"; do echo "<$word>"; done\nexit 7\n'
+    )
+    echo.chmod(0o755)
+    text = script(root, [job.name for job in three], "cpu").replace(sys.executable, str(echo))
+    environment = {"PATH": os.environ["PATH"], "SLURM_ARRAY_TASK_ID": "1", "PYTHONPATH": "/more"}
+    assert subprocess.run(["sh"], input=text.encode(), env=environment).returncode == 7
+    said = jobs.desk(root, f"{three[1].name}.log").read_text().splitlines()
+    job = jobs.desk(root, f"{three[1].name}.json")
+    assert said[:5] == ["<-m>", "<looped.experiments.worker>", f"<{job}>", "<--device>", "<cpu>"]
+    assert said[5] == "<1>"
+    assert said[6].endswith(":/more>")
+
+
+def test_a_task_that_was_lost_is_submitted_again_and_one_cancelled_by_hand_is_not(
+    fake: Fake, three, tmp_path: Path
+) -> None:
+    engine, handles = submitted(tmp_path, three)
+    engine.poll(handles)
+    fake.says("number", "13;cluster")
+    fake.says("queue", "12_0 TIMEOUT 0 TimeLimit\n12_1 CANCELLED 0 None")  # 12_2 is not known any more
+    assert states(engine, handles) == [
+        ("queued", "Slurm says TIMEOUT"),
+        ("cancelled", "cancelled in Slurm"),
+        ("queued", "gone from Slurm's queue"),
+    ]
+    assert "--array=0-1" in fake.heard("sbatch.words")
+    assert engine._ids == {three[2].name: "13_0", three[0].name: "13_1"}
+
+
+def test_exit_statuses_are_judged_as_everywhere(fake: Fake, three, tmp_path: Path) -> None:
+    engine, handles = submitted(tmp_path, three[:2])
+    for number in ("12", "13", "14"):
+        fake.says("number", number)
+        engine.poll(handles)
+        if number == "12":
+            jobs.fail(tmp_path / "runs", three[1].name, "no such thing")
+        fake.says("queue", f"{number}_0 FAILED 256 NonZeroExitCode\n{number}_1 FAILED 512 NonZeroExitCode")
+    assert states(engine, handles) == [
+        ("failed", "its worker ended with status 1 (see its log) (3 times without getting on)"),
+        ("failed", "no such thing"),
+    ]
+    assert len(fake.heard("sbatch.times")) == 3
+
+
+def test_a_later_driver_finds_the_array_and_what_is_over_counts_no_more(
+    fake: Fake, three, tmp_path: Path
+) -> None:
+    engine, handles = submitted(tmp_path, three)
+    engine.poll(handles)
+    fake.says(
+        "queue", "12_0 RUNNING 0 None\n12_1 PENDING 0 Priority\n12_2 NODE_FAIL 0 None\n7_0 RUNNING 0 None"
+    )
+    fake.says("number", "20")
+    second, handles = submitted(tmp_path, three)
+    assert [state for state, _ in states(second, handles)] == ["running", "queued", "queued"]
+    assert second._ids == {three[0].name: "12_0", three[1].name: "12_1", three[2].name: "20_0"}
+    assert "--array=0-0" in fake.heard("sbatch.words")
+
+
+def test_a_slurm_that_does_not_answer_is_waited_for(fake: Fake, three, tmp_path: Path) -> None:
+    engine, handles = submitted(tmp_path, three[:2])
+    engine.poll(handles)
+    fake.says("queue", "12_0 RUNNING 0 None\n12_1 RUNNING 0 None")
+    engine.poll(handles)
+    fake.says("down", "")
+    assert [state for state, _ in states(engine, handles)] == ["running", "running"]
+    (fake.folder / "down").unlink()
+    fake.says("queue", "12_0 PREEMPTED 0 None\n12_1 RUNNING 0 None")
+    fake.says("refused", "Batch job submission failed: too many jobs")
+    assert [state for state, _ in states(engine, handles)] == ["queued", "running"]
+    assert states(engine, handles)[0] == (
+        "queued",
+        "sbatch: error: Batch job submission failed: too many jobs",
+    )
+    (fake.folder / "refused").unlink()
+    time.sleep(0.01)
+    engine.poll(handles)
+    assert three[0].name in engine._ids
+
+
+def test_a_slurm_that_refuses_all_is_one_sentence(fake: Fake, three, tmp_path: Path) -> None:
+    fake.says("refused", "invalid partition specified: moon")
+    with pytest.raises(
+        InputError, match="Slurm refused the runs: sbatch: error: invalid partition specified: moon"
+    ):
+        drive(start("slurm", tmp_path / "runs"), three)
+    fake.says("down", "")
+    with pytest.raises(InputError, match="Slurm does not answer: slurm_load_jobs error: no controller"):
+        drive(start("slurm", tmp_path / "runs"), three)
+
+
+def test_many_runs_are_several_arrays(
+    fake: Fake, three, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "ARRAY", 2)
+    engine, handles = submitted(tmp_path, three)
+    fake.says("queue", "12_0 PENDING 0 None\n12_1 PENDING 0 None\n13_0 PENDING 0 None")
+    engine.poll(handles)
+    fake.says("number", "13")
+    engine.poll(handles)
+    assert sorted(engine._ids.values()) == ["12_0", "12_1", "13_0"]
+
+
+@pytest.mark.parametrize(
+    ("line", "end"),
+    [
+        ("1_0 RUNNING 0 None", None),
+        ("1_0 SUSPENDED 0 None", None),
+        ("1_0 COMPLETED 0 None", End(0)),
+        ("1_0 FAILED 512 NonZeroExitCode", End(2)),
+        ("1_0 FAILED 2:0 NonZeroExitCode", End(2)),
+        ("1_0 FAILED 9 RaisedSignal:9(Killed)", End(-9)),
+        ("1_0 FAILED 0:9 RaisedSignal:9(Killed)", End(-9)),
+        ("1_0 FAILED N/A", End(1)),
+        ("1_0 OUT_OF_MEMORY 0 OutOfMemory", End(1, "Slurm says OUT_OF_MEMORY")),
+        ("1_0 NODE_FAIL 0 None", End(LOST, "Slurm says NODE_FAIL")),
+    ],
+)
+def test_what_squeue_says(line: str, end: End | None) -> None:
+    assert rows(f"{line}  \n\n")["1_0"].end == end
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (Options(sbatch=("array=0-9",)), "--sbatch cannot set array, which looped sets itself"),
+        (Options(sbatch=("--partition gpu",)), "--sbatch takes an option of sbatch such as partition=gpu"),
+        (Options(device="cuda:1"), "Slurm chooses the GPU of a run itself"),
+    ],
+)
+def test_bad_options_of_slurm(options: Options, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        sbatch_words(options)
+
+
+def test_gpus_asked_for_by_hand_are_not_asked_for_twice() -> None:
+    assert "--gres=gpu:1" not in sbatch_words(Options(device="cuda", sbatch=("gpus=2",)))
+
+
+# --- which engine ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "options", "complaint"),
+    [
+        ("ray", Options(), r"the engine ray needs the package ray: pip install 'looped\[ray\]'"),
+        ("slurm", Options(), "the engine slurm needs the command sbatch, which is not on the PATH here"),
+        ("local", Options(address="auto"), "--address is for the engine ray, not for local"),
+        ("ray", Options(sbatch=("time=1",)), "--sbatch is for the engine slurm, not for ray"),
+        ("cloud", Options(), "unknown engine 'cloud'; the engines are local, ray, slurm"),
+    ],
+)
+def test_what_is_missing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, options: Options, complaint: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match=complaint):
+        start(name, tmp_path, options)
+
+
+# --- ray ---------------------------------------------------------------------------------------------------
+class RayError(Exception):
+    cause = ValueError("two\nlines")
+
+
+class Cluster(ModuleType):
+    """What the engine uses of the package `ray`; a task ends when the test says how."""
+
+    def __init__(self, gpus: float) -> None:
+        super().__init__("ray")
+        kinds = (
+            "TaskCancelledError",
+            "RayTaskError",
+            "OutOfMemoryError",
+            "NodeDiedError",
+            "WorkerCrashedError",
+        )
+        self.exceptions = ModuleType("ray.exceptions")
+        self.exceptions.RayError = RayError
+        for kind in kinds:
+            setattr(self.exceptions, kind, type(kind, (RayError,), {}))
+        self.gpus, self.started, self.ends, self.calls = gpus, {}, {}, []
+
+    def init(self, **options: object) -> None:
+        self.calls.append(("init", options["address"], options.get("num_cpus")))
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 4.0, **({"GPU": self.gpus} if self.gpus else {})}
+
+    def remote(self, work):
+        assert work is remote.work
+
+        def options(name: str, **share: object):
+            def begin(*words: object) -> str:
+                self.started[name] = words, share
+                return name
+
+            return SimpleNamespace(remote=begin)
+
+        return SimpleNamespace(options=options)
+
+    def wait(self, refs, num_returns: int, timeout: float):
+        return [ref for ref in refs if ref in self.ends], []
+
+    def get(self, ref: str) -> int:
+        end = self.ends.pop(ref)
+        if isinstance(end, int):
+            return end
+        raise getattr(self.exceptions, end)
+
+    def cancel(self, ref: str, force: bool) -> None:
+        self.calls.append(("cancel", ref, force))
+        self.ends[ref] = "TaskCancelledError"
+
+    def shutdown(self) -> None:
+        self.calls.append(("shutdown",))
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch):
+    """A pretended Ray without GPUs, and the engine that knows no other."""
+    cluster, ours = Cluster(gpus=0), "looped.experiments.engines.ray"
+    monkeypatch.setitem(sys.modules, "ray", cluster)
+    monkeypatch.setitem(sys.modules, "ray.exceptions", cluster.exceptions)
+    monkeypatch.delitem(sys.modules, ours, raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("looped.experiments.engines.pool.GRACE_S", 0.1)
+    yield cluster
+    sys.modules.pop(ours, None)
+
+
+def test_a_task_for_each_run_and_another_one_when_its_node_is_lost(
+    ray: Cluster, three, tmp_path: Path
+) -> None:
+    engine = start("ray", tmp_path / "runs", Options(device="cpu", workers=2))
+    handles = engine.submit(three)
+    names = [job.name for job in three]
+    assert ray.calls == [("init", "local", 2)]
+    assert [status.state for status in engine.poll(handles)] == ["queued"] * 3
+    assert list(ray.started) == names[:2], "no more than two at once"
+    (words, log, folder), share = ray.started[names[0]]
+    assert words == [str(jobs.desk(tmp_path / "runs", f"{names[0]}.json")), "--device", "cpu"]
+    assert (log, folder, share) == (words[0][:-4] + "log", os.getcwd(), {"max_retries": 0, "num_cpus": 1})
+    with locks.hold(jobs.desk(tmp_path / "runs", f"{names[0]}.lock")):
+        assert [status.state for status in engine.poll(handles)] == ["running", "queued", "queued"]
+    ray.started.clear()
+    ray.ends = {names[0]: "NodeDiedError", names[1]: "WorkerCrashedError"}
+    statuses = engine.poll(handles)
+    assert [status.reason for status in statuses] == [
+        "its node was lost", "lost by Ray (WorkerCrashedError)", "",
+    ]  # fmt: skip
+    assert sorted(ray.started) == sorted(names[:2])
+    engine.cancel(handles)
+    assert [status.state for status in engine.poll(handles)] == ["cancelled"] * 3
+    engine.close()
+    assert ray.calls[1:] == [("cancel", names[0], False), ("cancel", names[1], False), ("shutdown",)]
+
+
+@pytest.mark.parametrize(
+    ("end", "times", "reason"),
+    [
+        (2, 1, "its worker ended with status 2"),
+        (1, 3, "its worker ended with status 1 (see its log) (3 times without getting on)"),
+        ("RayTaskError", 3, "ValueError: two lines (3 times without getting on)"),
+        ("OutOfMemoryError", 10, "its node ran out of memory (10 times without getting on)"),
+    ],
+)
+def test_a_run_that_never_gets_on_is_given_up(
+    ray: Cluster, three, tmp_path: Path, end: object, times: int, reason: str
+) -> None:
+    engine = start("ray", tmp_path / "runs", Options(device="cpu"))
+    handles, count = engine.submit(three[:1]), 0
+    while (status := engine.poll(handles)[0]).state == "queued":
+        count += 1
+        ray.ends = {three[0].name: end}
+    assert (status.state, status.reason, count) == ("failed", reason, times)
+
+
+@pytest.mark.parametrize(
+    ("options", "gpus", "share"),
+    [
+        (Options(), 0, {"num_cpus": 1}),
+        (Options(), 8, {"num_cpus": 1, "num_gpus": 1}),
+        (Options(workers=4), 8, {"num_cpus": 1, "num_gpus": 1}),
+        (Options(workers=16), 8, {"num_cpus": 1, "num_gpus": 0.5}),
+        (Options(workers=3), 2, {"num_cpus": 1, "num_gpus": 0.5}),
+        (Options(workers=3), 1, {"num_cpus": 1, "num_gpus": 0.3333}),
+        (Options(device="cpu"), 8, {"num_cpus": 1}),
+        (Options(device="cuda"), 0, {"num_cpus": 1, "num_gpus": 1}),
+    ],
+)
+def test_gpus_are_shared(ray: Cluster, options: Options, gpus: float, share: dict[str, float]) -> None:
+    assert importlib.import_module("looped.experiments.engines.ray").share(options, gpus) == share
+
+
+def test_bad_options_of_ray(ray: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="Ray chooses the GPU of a run itself"):
+        start("ray", tmp_path, Options(device="cuda:1"))
+    with pytest.raises(InputError, match=r"no Ray cluster at 127\.0\.0\.1:1: "):
+        start("ray", tmp_path, Options(device="cpu", address="127.0.0.1:1"))
+    monkeypatch.setattr(ray, "init", lambda **_: exec("raise ConnectionError('nobody\\nhere')"))
+    with pytest.raises(InputError, match="no Ray cluster at auto: nobody here"):
+        start("ray", tmp_path, Options(device="cpu", address="auto"))
+
+
+# --- the far end -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("blow", "status"), [(False, 5), (True, 143)])
+def test_the_far_end_gives_the_status_and_passes_an_interrupt_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blow: bool, status: int
+) -> None:
+    stub = tmp_path / "python"
+    waits = "while :; do sleep 0.01; done" if blow else "exit 5"
+    stub.write_text(
+        f'#!/bin/sh\ntrap "echo saved; exit 143" TERM\necho "$@" from $(pwd); touch ready\n{waits}\n'
+    )
+    stub.chmod(0o755)
+    monkeypatch.setattr(remote, "sys", SimpleNamespace(executable=str(stub)))
+    monkeypatch.setattr(remote, "LOOK_S", 0.01)
+
+    def interrupt(number: int, frame: object) -> None:
+        if (tmp_path / "ready").exists():
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, *((0.05, 0.05) if blow else (0, 0)))
+    try:
+        ended = remote.work(["job.json", "--device", "cpu"], str(tmp_path / "log"), str(tmp_path))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert ended == status
+    said = (tmp_path / "log").read_text()
+    words = f"-m looped.experiments.worker job.json --device cpu --parent {os.getpid()} from {tmp_path}"
+    assert said.splitlines() == [words, *(["saved"] if blow else [])]
