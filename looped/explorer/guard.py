@@ -13,6 +13,8 @@ import re
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from looped.explorer.limits import LIMITS
+
 LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.ASCII)
 METHODS = ("GET", "HEAD", "POST")
 # The one inline style there is: what Observable Plot puts into every figure it draws (class `plot`).
@@ -61,6 +63,10 @@ class Guard:
 
 def refusal(scope: Scope) -> tuple[int, str] | None:
     """The status and the sentence with which a request is turned away, if it is."""
+    if sum(len(name) + len(value) for name, value in scope["headers"]) > LIMITS.header:
+        return 431, f"the headers are longer than {LIMITS.header} bytes"
+    if scope["http_version"] not in ("1.0", "1.1"):
+        return 400, "only HTTP/1.0 and HTTP/1.1 are spoken here"
     headers = Headers(scope=scope)
     hosts = headers.getlist("host")
     if len(hosts) != 1 or not LOOPBACK.fullmatch(hosts[0]):

@@ -7,7 +7,6 @@ import socket
 import webbrowser
 from collections.abc import Callable
 
-import torch
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -65,7 +64,6 @@ def server(app: ASGIApp, limits: Limits = LIMITS) -> uvicorn.Server:
 
 def serve(app: ASGIApp, bound: socket.socket, open_page: bool, ready: Callable[[], None]) -> None:
     """Serves until Ctrl-C; opens the page in a browser if asked to."""
-    torch.set_grad_enabled(False)
     ready()
     if open_page:
         webbrowser.open(address(bound))

@@ -7,7 +7,6 @@ const FULL = 65535;
 /** How the network's grid shows a run; `run` is the record that `watching.js` fills. */
 export function networkView(run, model) {
   const { start } = run, { names, row, target, from } = start, columns = row.length;
-  const eos = names.indexOf("#");
   return {
     zero: "in", first: from,
     head: heads(start),
@@ -16,9 +15,9 @@ export function networkView(run, model) {
     marks: () => marks(run, model),
     cell(step, p) {
       const colours = theme();
-      if (step === 0) return { text: names[row[p]], ink: mix(colours.card, colours.muted, p > from ? 0.35 : 0.8) };
+      if (step === 0) return { text: names[row[p]], ink: mix(colours.card, colours.muted, p > from ? 0.35 : 0.8), shade: shade(row[p], names) };
       const { tokens, shares } = run.steps[step - 1], token = tokens[p];
-      return answerCell(names[token], token, shares[p] / FULL, target[p], p >= from, eos, colours);
+      return answerCell(token, names, shares[p] / FULL, target[p], p >= from, colours);
     },
     columns,
   };
@@ -37,7 +36,7 @@ export function programView(run, program, variable) {
       const colours = theme(), value = variable.values[step * variable.columns + p];
       if (p >= variable.columns || value === -1) return null;
       const text = variable.tokens ? names[value] ?? "○" : String(value);
-      if (variable.name === "output") return answerCell(text, value, 1, target[p], p >= from, eos, colours);
+      if (variable.name === "output") return answerCell(value, names, 1, target[p], p >= from, colours);
       if (variable.tokens && value === eos) return { text, ink: mix(colours.card, colours.muted, 0.4) };
       const fill = mix(colours.card, colours.muted, value === 0 ? 0.12 : 0.42);
       return { text, fill, ink: inkOn(fill) };
@@ -45,20 +44,27 @@ export function programView(run, program, variable) {
   };
 }
 
-function answerCell(text, token, share, wanted, counts, eos, colours) {
-  if (!counts) return { text, ink: mix(colours.card, colours.muted, 0.35) };
-  const good = token === wanted, quiet = good && token === eos;
+function answerCell(token, names, share, wanted, counts, colours) {
+  const text = names[token] ?? "○";
+  if (!counts) return { text, ink: mix(colours.card, colours.muted, 0.35), shade: 0.5 * shade(token, names) };
+  const good = token === wanted, quiet = good && text === "#";
   const sure = Math.max(0, share - 0.2) / 0.8;
   const fill = quiet ? mix(colours.card, colours.right, 0.05 + 0.1 * sure)
-    : mix(colours.card, good ? colours.right : colours.wrong, 0.14 + 0.72 * sure * sure);
+    : mix(colours.card, good ? colours.right : colours.wrong, 0.12 + (good ? 0.76 : 0.6) * sure * sure);
   return { text, fill, ink: quiet ? mix(colours.card, colours.muted, 0.6) : inkOn(fill), wrong: !good };
+}
+
+/** How dark a symbol is where it is too small to be written: none for `#`, the darker the higher among its task's. */
+function shade(token, names) {
+  const symbols = names.indexOf(">");
+  return token > symbols || token < 0 ? 0 : token === symbols ? 0.9 : 0.12 + (0.55 * token) / Math.max(1, symbols - 1);
 }
 
 /** The question as it is fed in, and what is wanted, above a grid. */
 function heads({ names, row, target, from }) {
   return [
-    { label: "row", text: (p) => names[row[p]], faint: (p) => p > from },
-    { label: "want", text: (p) => (p < from ? "" : names[target[p]]), faint: (p) => names[target[p]] === "#" },
+    { label: "row", text: (p) => names[row[p]], faint: (p) => p > from, shade: (p) => shade(row[p], names) },
+    { label: "want", text: (p) => (p < from ? "" : names[target[p]]), faint: (p) => names[target[p]] === "#", shade: (p) => (p < from ? 0 : shade(target[p], names)) },
   ];
 }
 
@@ -68,7 +74,7 @@ function marks(run, model) {
   for (const rule of run.rules ?? []) {
     if (rule.stopped) at.set(rule.step, [...(at.get(rule.step) ?? []), rule.name]);
   }
-  const found = [...at].map(([step, names]) => ({ step, label: names.join(", ") }));
+  const found = [...at].map(([step, names]) => ({ step, label: names.join("\n") }));
   if (model.trained_steps && model.trained_steps < run.start.steps && model.adaptive) {
     found.push({ step: model.trained_steps, label: `trained to ${model.trained}`, dotted: true });
   }

@@ -36,7 +36,7 @@ export class Grid {
     const width = LEFT + size.columns * size.wide + size.right;
     const height = size.rows * size.high + 4;
     this.scale = Math.max(width, height) > LARGEST ? 1 : Math.min(2, devicePixelRatio || 1);
-    for (const [canvas, tall] of [[this.canvas, height], [this.sheet, height], [this.head, what.head.length * size.high + GAP + 10]]) {
+    for (const [canvas, tall] of [[this.canvas, height], [this.sheet, height], [this.head, what.head.length * this.#headHigh() + GAP + 10]]) {
       canvas.width = width * this.scale; canvas.height = tall * this.scale;
       canvas.style.width = `${width}px`; canvas.style.height = `${tall}px`;
     }
@@ -72,19 +72,27 @@ export class Grid {
   #x(position) { return LEFT + position * this.size.wide; }
   #y(step) { return step * this.size.high; }
 
+  #headHigh() { return Math.max(13, this.size.high); }
+
   #paintHead() {
-    const pen = this.head.getContext("2d"), { head } = this.what, { columns, wide, high, font } = this.size, colours = theme();
+    const pen = this.head.getContext("2d"), { head } = this.what, { columns, wide, font } = this.size, high = this.#headHigh(), colours = theme();
     pen.setTransform(this.scale, 0, 0, this.scale, 0, 0);
     pen.fillStyle = colours.card;
     pen.fillRect(0, 0, this.head.width, this.head.height);
     pen.textBaseline = "middle";
     head.forEach((row, i) => {
+      const y = i * high + 8;
       pen.font = `10px ${colours.sans}`; pen.fillStyle = colours.muted; pen.textAlign = "left";
-      pen.fillText(row.label, 0, (i + 0.5) * high + 8);
+      pen.fillText(row.label, 0, y + high / 2);
       pen.font = `600 ${font}px ${colours.mono}`; pen.textAlign = "center";
-      for (let p = 0; p < columns && this.size.letters; p++) {
-        pen.fillStyle = row.faint(p) ? mix(colours.card, colours.muted, 0.55) : colours.ink;
-        pen.fillText(row.text(p), this.#x(p) + wide / 2, (i + 0.5) * high + 8);
+      for (let p = 0; p < columns; p++) {
+        if (this.size.letters) {
+          pen.fillStyle = row.faint(p) ? mix(colours.card, colours.muted, 0.55) : colours.ink;
+          pen.fillText(row.text(p), this.#x(p) + wide / 2, y + high / 2);
+        } else if (row.shade(p)) { // too small for letters: darker is a larger symbol
+          pen.fillStyle = mix(colours.card, colours.ink, row.shade(p));
+          pen.fillRect(this.#x(p), y + 2, wide - (wide > 5 ? 1 : 0), high - 4);
+        }
       }
     });
     pen.fillStyle = colours.line;
@@ -93,18 +101,19 @@ export class Grid {
   }
 
   #paintRow(pen, step) {
-    const { columns, wide, high, letters, font } = this.size, colours = theme(), y = this.#y(step), inset = wide > 6 ? 0.5 : 0;
+    const { columns, wide, high, letters, font } = this.size, colours = theme(), y = this.#y(step), inset = wide >= 10 ? 0.5 : 0;
     pen.textBaseline = "middle"; pen.textAlign = "center"; pen.font = `${font}px ${colours.mono}`;
     for (let p = 0; p < columns; p++) {
       const cell = this.what.cell(step, p), x = this.#x(p);
       if (!cell) continue;
       if (cell.fill) { pen.fillStyle = cell.fill; pen.fillRect(x + inset, y + inset, wide - 2 * inset, high - 2 * inset); }
-      if (cell.wrong && wide >= 6) {
+      if (cell.wrong && wide >= 10) {
         pen.fillStyle = colours.ink;
         const corner = Math.min(5, wide / 2.6);
         pen.beginPath(); pen.moveTo(x + wide - inset, y + inset); pen.lineTo(x + wide - inset - corner, y + inset);
         pen.lineTo(x + wide - inset, y + inset + corner); pen.fill();
       }
+      if (!letters && cell.shade) { pen.fillStyle = mix(colours.card, colours.muted, cell.shade); pen.fillRect(x, y, wide, high); }
       if (letters && cell.text) { pen.fillStyle = cell.ink; pen.fillText(cell.text, x + wide / 2, y + high / 2 + 0.5); }
     }
     const every = high >= 11 ? (this.size.rows > 40 ? 5 : 1) : 10;
@@ -149,14 +158,14 @@ export class Grid {
     let lowest = 0;
     pen.font = `11px ${colours.sans}`; pen.textAlign = "left"; pen.textBaseline = "middle";
     for (const mark of this.what.marks().sort((a, b) => a.step - b.step)) {
-      const y = this.#y(mark.step + 1), at = Math.max(y - high / 2, lowest + 7);
+      const y = this.#y(mark.step + 1), lines = mark.label.split("\n"), at = Math.max(y - high / 2, lowest + 7);
       if (mark.dotted) dotted(pen, colours.trained); else { pen.strokeStyle = colours.ink; pen.lineWidth = 1; }
       line(pen, LEFT, y - 0.5, end + 4, y - 0.5);
       line(pen, end + 4, y - 0.5, end + 10, at);
       pen.setLineDash([]);
       pen.fillStyle = mark.dotted ? colours.trained : colours.ink;
-      pen.fillText(mark.label, end + 13, at);
-      lowest = at + 7;
+      lines.forEach((text, i) => pen.fillText(text, end + 13, at + 13 * i));
+      lowest = at + 13 * lines.length - 6;
     }
   }
 

@@ -7,7 +7,7 @@ import { Grid, geometry } from "./grid.js";
 const $ = (id) => document.getElementById(id);
 const SMALL = 900; // pixels of a window in which the grids stand one above the other
 const READABLE = 11; // pixels of a cell below which they do so in a wide one too
-const LABELS = 108, FEW_LABELS = 74; // room for the rules' names
+const LABELS = 108, FEW_LABELS = 86, FEWEST_LABELS = 44; // room for the rules' names
 
 export class Stage {
   /** `onStep(step)` is called when a person chooses a step in a grid. */
@@ -25,7 +25,7 @@ export class Stage {
     this.#layout();
     this.program.what = null;
     $("variables").replaceChildren();
-    $("trained-key").hidden = !(model.trained && run.start.length > model.trained);
+    $("trained-key").hidden = !(model.trained && run.start.steps > model.trained_steps);
     $("network-note").textContent = `${model.label}: what each position says after each step`;
     $("program-note").textContent = "";
   }
@@ -43,7 +43,7 @@ export class Stage {
       button.addEventListener("click", () => { onVariable(each.name); this.trace(program, each.name, onVariable); });
       return button;
     }));
-    this.program.show(this.#size(40), programView(this.run, program, this.variable));
+    this.program.show(this.#programSize(), programView(this.run, program, this.variable));
     this.program.paint(this.network.current);
   }
 
@@ -62,25 +62,27 @@ export class Stage {
     if (!this.run) return;
     const step = this.network.current;
     this.#layout();
-    if (this.traced) this.program.show(this.#size(40), programView(this.run, this.traced, this.variable));
+    if (this.traced) this.program.show(this.#programSize(), programView(this.run, this.traced, this.variable));
     this.go(step);
   }
 
   #layout() {
     const pair = document.querySelector(".pair");
     pair.classList.remove("stacked");
-    if (innerWidth <= SMALL || this.#size(LABELS).wide < READABLE) pair.classList.add("stacked");
+    const letters = d3.max(this.run.start.names, (name) => name.length);
+    if (innerWidth <= SMALL || this.#size(LABELS).wide < READABLE + 4 * (letters - 1)) pair.classList.add("stacked");
     this.network.show(this.#size(innerWidth <= SMALL ? FEW_LABELS : LABELS), networkView(this.run, this.model));
   }
 
   #size(right) {
     const { start } = this.run, widest = d3.max(start.names, (name) => name.length);
-    const room = right === 40 ? $("program-scroll").clientWidth : $("network-scroll").clientWidth;
-    const height = Math.min(0.6 * innerHeight, 640);
-    const size = geometry(start.row.length, start.steps + 1, room, height, right, widest);
-    if (right !== 40) return size;
-    const { wide, high, letters, font } = this.network.size; // the same cells beside it
-    return { ...size, wide: Math.min(wide, Math.max(size.wide, READABLE)), high, letters, font };
+    return geometry(start.row.length, start.steps + 1, $("network-scroll").clientWidth, Math.min(0.6 * innerHeight, 640), right, widest);
+  }
+
+  /** The network's cells, and its rows too where the two stand side by side. */
+  #programSize() {
+    const stacked = document.querySelector(".pair").classList.contains("stacked");
+    return { ...this.network.size, right: FEWEST_LABELS, rows: stacked ? this.traced.steps + 1 : this.network.size.rows };
   }
 
   #point(step, p, x, y) {

@@ -1,0 +1,66 @@
+"""A server with every compiled program and one untrained copy model, and a browser where there is one."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from running_server import Running
+
+from looped.explorer import models, serve
+from looped.explorer.models import Shelf
+from looped.explorer.server import Explorer
+from looped.model.weights import Layout
+from looped.runs import Run
+from looped.training import config as recipes
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@pytest.fixture(scope="session")
+def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run's folder whose weights are random and whose metrics say what was measured of them."""
+    folder = tmp_path_factory.mktemp("runs") / "my-copy"
+    config = recipes.make("copy", "fop-loop-adaptive", "quick", (0,))
+    with Run(folder, config) as run:
+        flat = 0.2 * torch.randn(Layout(config.model).size, generator=torch.Generator().manual_seed(0))
+        run.save_seed(0, flat, 10)
+        measured = {"kind": "evaluation", "seed": 0, "stop": "oracle", "samples": 64}
+        run.log([{**measured, "step": 5, "length": 10, "accuracy": 0.1}])
+        run.log([{**measured, "step": 10, "length": n, "accuracy": 1 / n} for n in (10, 20)])
+        run.log([{**measured, "step": 10, "length": 20, "accuracy": 0.0, "family": "zeros"}])
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shelf(untrained: Path) -> Shelf:
+    return models.stock([untrained])
+
+
+@pytest.fixture(scope="session")
+def running(shelf: Shelf) -> Iterator[Running]:
+    explorer = Explorer(shelf)
+    bound = serve.listen(0)
+    server = serve.server(explorer.app())
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield Running(serve.address(bound), bound.getsockname()[1], explorer)
+    server.should_exit = True
+    thread.join(timeout=10)
+    explorer.turns.close()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The system's browser, as a path."""
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("no chromium on this machine: install it to test the page in a real browser")
+    return found

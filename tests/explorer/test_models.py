@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from looped import tasks
+from looped.errors import InputError
+from looped.explorer import models
+from looped.explorer.limits import Limits
+from looped.explorer.models import Shelf
+
+
+def test_every_task_has_a_model_to_ask_even_where_none_is_shipped(shelf: Shelf) -> None:
+    assert {shelf[key].solver.task.name for key in shelf} == set(tasks.TASKS)
+    assert shelf.problems == ()
+
+
+def test_a_given_run_comes_first_with_what_it_measured_last(shelf: Shelf) -> None:
+    first = shelf[next(iter(shelf))]
+    told = first.describe()
+    assert (first.key, told["task"], told["trained"], told["trained_steps"]) == (
+        "my-copy:seed-0",
+        "copy",
+        10,
+        10,
+    )
+    assert told["trained_row"] == 24
+    assert told["rows"] == [
+        {"length": 10, "stop": "oracle", "accuracy": 0.1, "samples": 64},
+        {"length": 20, "stop": "oracle", "accuracy": 0.05, "samples": 64},
+    ], "the last measurement of a length counts, and only of uniform questions"
+
+
+def test_no_path_of_this_machine_is_told(shelf: Shelf, untrained: Path) -> None:
+    assert str(untrained.parent) not in repr([shelf[key].describe() for key in shelf])
+
+
+def test_a_compiled_program_was_never_trained(shelf: Shelf) -> None:
+    told = shelf["addition-compiled"].describe()
+    assert (told["method"], told["trained"], told["rows"], told["rule"]) == ("compiled", None, [], "halt")
+
+
+def test_the_longest_question_keeps_row_and_steps_within_bounds(shelf: Shelf) -> None:
+    model = shelf["multiplication-compiled"]
+    limits = Limits(length=100, row=200, steps=1000)
+    assert model.row_size(model.longest(limits)) <= 200 < model.row_size(model.longest(limits) + 1)
+    assert model.longest(Limits(length=100, row=2000, steps=50)) == 25, "two digits times 25 take 50 steps"
+    assert model.longest(Limits(length=7)) == 7
+
+
+def test_two_models_of_one_name_are_refused(shelf: Shelf) -> None:
+    model = shelf["copy-compiled"]
+    with pytest.raises(InputError, match="two models are named 'copy-compiled'"):
+        Shelf([model, model])
+
+
+def test_a_given_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="damaged"):
+        models.stock([tmp_path / "model.safetensors"])
+    with pytest.raises(InputError, match="there is no model"):
+        models.stock([tmp_path / "absent.safetensors"])
+
+
+def test_a_file_of_any_name_goes_by_it(untrained: Path, tmp_path: Path) -> None:
+    shutil.copy(untrained / "seed-0.safetensors", tmp_path / "mine.safetensors")
+    assert next(iter(models.stock([tmp_path / "mine.safetensors"]))) == "mine"

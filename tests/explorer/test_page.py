@@ -1,0 +1,267 @@
+"""The page in a real browser: asked, scrubbed, shared, refused, by keyboard, on a phone, in the dark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from running_server import Running
+
+api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+SETTLED = "body[data-state=settled]"
+PHONE = {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Any]:
+    with api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def visit(browser: Any, running: Running) -> Iterator[Callable[..., Any]]:
+    """Opens the page in a window of its own. At the end: no console error, no request to any other host."""
+    contexts, trouble, hosts = [], [], set()
+
+    def open_page(state: str = "", **window: Any) -> Any:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **window})
+        contexts.append(context)
+        page = context.new_page()
+        page.on(
+            "console", lambda said: trouble.append(said.text) if said.type in ("error", "warning") else None
+        )
+        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page.on("request", lambda request: hosts.add(re.sub(r"^(\w+://[^/]+/).*", r"\1", request.url)))
+        page.goto(f"{running.url}#{state}")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    refusals = [
+        text for text in trouble if "status of 422" in text
+    ]  # the browser's own note of a refused question
+    assert [text for text in trouble if text not in refusals] == []
+    assert hosts <= {running.url}
+
+
+def asked(task: str, question: str, **more: object) -> str:
+    """The state that an address holds behind its #."""
+    pairs = {"task": task, "model": f"{task}-compiled", "q": question, **more}
+    return "&".join(f"{name}={quote(str(value))}" for name, value in pairs.items())
+
+
+def ask(page: Any, question: str) -> None:
+    page.fill("#question", question)
+    page.click("#run")
+    api.expect(page.locator("#asked")).to_have_text(question)
+
+
+def answer(page: Any) -> tuple[str, str]:
+    return page.inner_text("#answer"), page.inner_text("#badge")
+
+
+def test_a_newcomer_sees_a_loop_without_doing_anything(visit: Callable[..., Any]) -> None:
+    page = visit()
+    page.wait_for_selector(SETTLED)
+    assert page.is_visible("#stage")
+    assert page.input_value("#model") == "my-copy:seed-0", "the first trained model"
+    assert page.locator("#accuracy svg").count() == 1
+    assert "×" in page.inner_text("#stretch")
+
+
+def test_a_question_is_answered(visit: Callable[..., Any]) -> None:
+    page = visit(asked("addition", "10+11"))
+    ask(page, "1011+0110")
+    assert answer(page) == ("10001", "✓ right")
+    assert page.inner_text("#step-shown") == "step 5 of 10", (
+        "the page stands where the model's own rule stops"
+    )
+    rules = {row.split()[0]: row.split()[1:] for row in page.locator("#rules tbody tr").all_inner_texts()}
+    assert rules["halt"] == ["5", "✓", "10001"]
+    assert rules["oracle"][1] == "✗", "the paper's T = n is a step too few for the program"
+    assert page.inner_text("#program-note").startswith("n-RASP-L, done after 5 steps")
+    assert page.locator("#measures svg").count() == 3
+
+
+def test_steps_are_scrubbed_and_played(visit: Callable[..., Any]) -> None:
+    page = visit(asked("copy", "1011"))
+    page.wait_for_selector(SETTLED)
+    page.fill("#step", "2")
+    assert page.inner_text("#step-shown") == "step 2 of 10"
+    assert "not yet" in page.inner_text("#now")
+    pictures = {page.locator("#network").screenshot()}
+    page.fill("#step", "4")
+    assert "right" in page.inner_text("#now")
+    pictures.add(page.locator("#network").screenshot())
+    assert len(pictures) == 2, "another step is another picture"
+    page.click("#play")
+    api.expect(page.locator("#step-shown")).to_have_text("step 6 of 10")
+    page.click("#play")
+    page.click("#rules tbody tr:first-child button")
+    assert page.inner_text("#step-shown") == "step 4 of 10"
+
+
+def test_an_address_is_shared_and_reopened(visit: Callable[..., Any]) -> None:
+    page = visit(asked("unique_set", "4 2 4 7"))
+    page.wait_for_selector(SETTLED)
+    page.fill("#step", "3")
+    page.select_option("#layer", "1")
+    page.select_option("#head", "2")
+    page.click("#variables button:text-is('seq')")
+    page.wait_for_url("**step=3**show=seq**")
+    again = visit(page.url.partition("#")[2])
+    again.wait_for_selector(SETTLED)
+    for field in ("#task", "#model", "#question", "#step", "#layer", "#head"):
+        assert again.input_value(field) == page.input_value(field)
+    assert again.locator("#variables button[aria-pressed=true]").inner_text() == "seq"
+    assert answer(again) == answer(page) == ("4 2 7", "✓ right")
+
+
+def test_an_address_of_a_model_that_is_not_here_says_so(visit: Callable[..., Any]) -> None:
+    page = visit("task=copy&model=gone&q=101&step=x&head=99&other=1")
+    api.expect(page.locator("#message")).to_contain_text("is not here")
+    assert page.input_value("#task") == "copy"
+
+
+def test_a_bad_question_is_refused_in_a_sentence(visit: Callable[..., Any]) -> None:
+    page = visit(asked("addition", "10+11"))
+    page.wait_for_selector(SETTLED)
+    page.fill("#question", "10+1")
+    page.click("#run")
+    api.expect(page.locator("#message")).to_contain_text("equally many digits, not 2 and 1")
+    assert page.get_attribute("#question", "aria-invalid") == "true"
+    ask(page, "10+01")
+    assert page.inner_text("#message") == ""
+    assert page.get_attribute("#question", "aria-invalid") == "false"
+
+
+def test_text_is_never_markup(visit: Callable[..., Any]) -> None:
+    page = visit(asked("copy", "<img src=x onerror=alert(1)>"))
+    api.expect(page.locator("#message")).to_contain_text("is no bit")
+    assert page.locator("#message img").count() == 0
+
+
+def test_questions_are_drawn(visit: Callable[..., Any]) -> None:
+    page = visit(asked("copy", "1"))
+    page.wait_for_selector(SETTLED)
+    page.fill("#length", "17")
+    page.select_option("#family", "ones")
+    api.expect(page.locator("#asked")).to_have_text("1" * 17)
+    page.select_option("#task", "parity")
+    api.expect(page.locator("#network-note")).to_contain_text("parity")
+    assert re.fullmatch("[01]{17}", page.input_value("#question")), "the length stays when the task changes"
+
+
+def test_pointing_at_a_cell_tells_its_probabilities(visit: Callable[..., Any]) -> None:
+    page = visit(asked("copy", "1011"))
+    page.wait_for_selector(SETTLED)
+    box = page.locator("#network").bounding_box()
+    page.mouse.move(box["x"] + 34 + 5.5 * 24, box["y"] + 90)
+    api.expect(page.locator("#tip")).to_contain_text("position 6, wanted 0")
+    assert re.search(r"\d %", page.inner_text("#tip"))
+    page.mouse.move(5, 5)
+    api.expect(page.locator("#tip")).to_be_hidden()
+
+
+def test_the_keyboard_is_enough(visit: Callable[..., Any]) -> None:
+    page = visit(asked("addition", "10+11"))
+    page.wait_for_selector(SETTLED)
+    focused = "document.activeElement.id"
+    seen = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate(focused))
+        if seen[-1] == "question":
+            break
+    page.keyboard.press("Control+a")
+    page.keyboard.type("11+11")
+    page.keyboard.press("Enter")
+    api.expect(page.locator("#asked")).to_have_text("11+11")
+    for wanted in ("step", "network"):
+        while page.evaluate(focused) != wanted:
+            page.keyboard.press("Tab")
+            seen.append(page.evaluate(focused))
+            assert len(seen) < 60, seen
+        if wanted == "step":
+            before = page.inner_text("#step-shown")
+            page.keyboard.press("ArrowLeft")
+            assert page.inner_text("#step-shown") != before
+    page.keyboard.press("ArrowRight")  # the first key puts the cursor on the grid, the next ones move it
+    page.keyboard.press("ArrowRight")
+    api.expect(page.locator("#tip")).to_contain_text("position 7")
+    page.keyboard.press("ArrowDown")
+    api.expect(page.locator("#tip")).to_contain_text("Step 3")
+    assert {"share", "theme", "task", "model", "play"} <= set(seen), "every control can be reached"
+    page.keyboard.press("Escape")
+    page.locator("#network").evaluate("(canvas) => canvas.blur()")
+    page.keyboard.press("Home")
+    assert page.inner_text("#step-shown").startswith("step 0")
+    page.keyboard.press("Space")
+    api.expect(page.locator("#play")).to_have_text("Pause")
+
+
+def test_a_phone_shows_everything_without_scrolling_sideways(visit: Callable[..., Any]) -> None:
+    page = visit(asked("addition", "101101+011011"), viewport=PHONE, is_mobile=True, has_touch=True)
+    page.wait_for_selector(SETTLED)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    for part in (
+        "#question",
+        "#run",
+        "#play",
+        "#network",
+        "#program",
+        "#attention",
+        "#measures svg",
+        "#rules",
+    ):
+        box = page.locator(part).first.bounding_box()
+        assert box, part
+        assert box["x"] >= 0
+    page.tap("#play")
+    api.expect(page.locator("#play")).to_have_text("Pause")
+
+
+def test_dark_mode_follows_the_system_and_the_button(visit: Callable[..., Any]) -> None:
+    page = visit(asked("copy", "101"), color_scheme="dark")
+    page.wait_for_selector(SETTLED)
+    colour = "getComputedStyle(document.body).backgroundColor"
+    dark, drawn = page.evaluate(colour), page.locator("#network").screenshot()
+    page.click("#theme")
+    assert page.evaluate(colour) != dark
+    assert page.locator("#network").screenshot() != drawn, "what is painted on canvas changes too"
+    page.reload()
+    page.wait_for_selector(SETTLED)
+    assert page.evaluate("document.documentElement.dataset.theme") == "light", "the choice is remembered"
+
+
+def test_a_long_question_shows_progress_and_can_be_cancelled(
+    visit: Callable[..., Any], running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import time
+
+    from looped.explorer.watch import Watch
+
+    original = Watch.advance
+
+    def slowly(self: Watch, seconds: float, most: int | None = None) -> object:
+        time.sleep(0.02)
+        return original(self, 0.0, 1)
+
+    page = visit(asked("copy", "1"))
+    page.wait_for_selector(SETTLED)
+    monkeypatch.setattr(Watch, "advance", slowly)
+    page.fill("#question", "01" * 100)
+    page.click("#run")
+    api.expect(page.locator("#progress-text")).to_contain_text(re.compile(r"step \d+ of 304"))
+    page.keyboard.press("Escape")
+    api.expect(page.locator("#message")).to_contain_text(re.compile(r"Cancelled after \d+ of 304 steps"))
+    api.expect(page.locator("#progress")).to_be_hidden()
+    monkeypatch.setattr(Watch, "advance", original)
+    ask(page, "110")
+    assert answer(page) == ("110", "✓ right")

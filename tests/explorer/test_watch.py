@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from looped import tasks
+from looped.errors import InputError
+from looped.evaluation import stopping
+from looped.evaluation.grid import unroll_grid
+from looped.explorer.limits import Limits
+from looped.explorer.models import Shelf
+from looped.explorer.watch import KEPT, Step, Watch, ask
+
+
+def watched(shelf: Shelf, key: str, question: str, stretch: float = 1.5) -> tuple[Watch, list[Step]]:
+    watch = Watch(ask(shelf[key], question, stretch))
+    steps = []
+    while part := watch.advance(0.01):
+        steps += part
+    return watch, steps
+
+
+@pytest.mark.parametrize("name", tasks.TASKS)
+def test_a_compiled_program_is_right_where_it_says_so(shelf: Shelf, name: str) -> None:
+    watch, steps = watched(shelf, f"{name}-compiled", tasks.get(name).example)
+    halt = next(rule for rule in watch.rules() if rule["name"] == "halt")
+    assert halt["stopped"]
+    assert halt["correct"]
+    assert halt["answer"] == watch.expected == steps[halt["step"] - 1].answer
+    assert [step.step for step in steps] == list(range(1, watch.asked.steps + 1))
+
+
+@pytest.mark.parametrize("key", ["my-copy:seed-0", "addition-compiled"])
+def test_rules_and_measures_are_those_of_the_evaluation(shelf: Shelf, key: str) -> None:
+    question = "101101" if key.startswith("my") else "1011+0110"
+    watch, steps = watched(shelf, key, question, 3.0)
+    solver, batch = shelf[key].solver, watch.batch
+    grid = unroll_grid(solver.model, solver.weights, batch, len(steps))
+    assert [step.correct for step in steps] == grid.correct[0, :, 0].tolist()
+    assert [step.rewritten > 0 for step in steps] == grid.changed[0, :, 0].tolist()
+    assert np.allclose([step.confidence for step in steps], (-grid.surprise[0, :, 0]).exp(), atol=1e-6)
+    for rule in watch.rules():
+        assert rule["step"] == int(stopping.get(str(rule["name"])).steps(grid)[0, 0])
+
+
+def test_a_rule_that_never_stops_says_so(shelf: Shelf) -> None:
+    watch, steps = watched(shelf, "copy-compiled", "1011", 1.0)
+    rules = {rule["name"]: rule for rule in watch.rules()}
+    assert rules["oracle"]["stopped"]
+    assert not rules["converged"]["stopped"], "a copy moves on with every step"
+    assert rules["converged"]["step"] == len(steps) == 4
+
+
+def test_what_is_told_of_a_position_is_what_the_model_says(shelf: Shelf) -> None:
+    model = shelf["my-copy:seed-0"]
+    watch, steps = watched(shelf, model.key, "0110")
+    solver = model.solver
+    for step, h in zip(steps, solver.model.unroll(solver.weights, watch.batch.tokens[None], 3), strict=False):
+        shares = solver.model.readout(solver.weights, h)[0, 0].softmax(-1)
+        assert step.tokens.shape == (KEPT, watch.batch.tokens.shape[1])
+        assert step.tokens[0].tolist() == shares.argmax(-1).tolist()
+        for k in range(KEPT):
+            told = torch.tensor(step.shares[k] / 65535)
+            assert torch.allclose(
+                told,
+                shares.gather(1, torch.tensor(step.tokens[k].astype(int))[:, None])[:, 0].double(),
+                atol=2e-5,
+            )
+        entropy = -(shares * shares.log()).sum(-1)[watch.start :].mean() / math.log(2)
+        assert step.entropy == pytest.approx(float(entropy), abs=1e-4)
+
+
+def test_slices_do_not_change_what_is_seen(shelf: Shelf) -> None:
+    whole = Watch(ask(shelf["my-copy:seed-0"], "0110101"))
+    at_once = whole.advance(60)
+    parts = Watch(ask(shelf["my-copy:seed-0"], "0110101"))
+    one_by_one = [step for _ in at_once for step in parts.advance(60, most=1)]
+    assert whole.over
+    assert parts.over
+    assert parts.advance(60) == []
+    for a, b in zip(at_once, one_by_one, strict=True):
+        assert (a.step, a.answer, a.rewritten, a.correct) == (b.step, b.answer, b.rewritten, b.correct)
+        assert a.change == pytest.approx(b.change, rel=1e-4)
+        assert (a.tokens == b.tokens).all()
+
+
+def test_every_state_is_handed_to_whoever_keeps_it(shelf: Shelf) -> None:
+    kept = []
+    watch = Watch(ask(shelf["copy-compiled"], "101"), lambda step, state: kept.append((step, state.shape)))
+    while watch.advance(1):
+        pass
+    assert [step for step, _ in kept] == list(range(1, watch.asked.steps + 1))
+    assert {shape[0] for _, shape in kept} == {watch.batch.tokens.shape[1]}
+
+
+@pytest.mark.parametrize(
+    ("key", "question", "stretch", "complaint"),
+    [
+        ("copy-compiled", "", 1.5, "empty question"),
+        ("copy-compiled", "10a1", 1.5, "'a' is no bit"),
+        ("addition-compiled", "10+1", 1.5, "equally many digits"),
+        ("copy-compiled", "1" * 3000, 1.5, "3000 characters"),
+        ("copy-compiled", "1" * 300, 1.5, "length 300 is too long to watch here: 256"),
+        ("copy-compiled", "1", 1.7, "1, 1.5, 2 or 3 times"),
+        ("copy-compiled", "1", math.inf, "1, 1.5, 2 or 3 times"),
+    ],
+)
+def test_a_bad_question_is_refused_in_a_sentence(
+    shelf: Shelf, key: str, question: str, stretch: float, complaint: str
+) -> None:
+    with pytest.raises(InputError, match=complaint):
+        ask(shelf[key], question, stretch)
+
+
+def test_steps_are_bounded_whatever_is_asked(shelf: Shelf) -> None:
+    asked = ask(shelf["copy-compiled"], "10" * 20, 3.0, Limits(steps=50))
+    assert (asked.needed, asked.steps) == (40, 50)
