@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explore": ("looped.commands.explore", "a page on which to ask a model and watch it loop"),
     "train": ("looped.commands.train", "trains a model; the same command again resumes"),
     "evaluate": ("looped.commands.evaluate", "accuracy of runs by length and stopping rule"),
+    "discover": ("looped.commands.discover", "from which loop step on trained models are right, by length"),
     "figure": ("looped.commands.figure", "draws from files of results alone"),
     "reproduce": (
         "looped.commands.reproduce",

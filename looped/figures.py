@@ -113,7 +113,8 @@ def is_number(value: object) -> bool:
 
 _NEEDED = {"task": is_text, "method": is_text, "length": is_whole, "accuracy": is_number}
 _OPTIONAL = {
-    "recipe": is_text, "stop": is_text, "family": is_text, "step": is_whole, "chosen": is_whole, "surprise": is_number,
+    "recipe": is_text, "stop": is_text, "family": is_text, "variant": is_text,
+    "step": is_whole, "chosen": is_whole, "surprise": is_number,
 }  # fmt: skip
 _TRAINING = {"step": is_whole, "seed": is_whole, "loss": is_number, "accuracy": is_number}
 
@@ -187,7 +188,8 @@ def accuracy_by_length(
 def _by_task(rows: Iterable[Row]) -> dict[str, dict[str, dict[int, list[float]]]]:
     """task → line → length → accuracies, one a seed."""
     listed = list(rows)
-    several = {field: len({row.get(field) for row in listed}) > 1 for field in ("recipe", "stop", "family")}
+    fields = ("recipe", "variant", "stop", "family")
+    several = {field: len({row.get(field) for row in listed}) > 1 for field in fields}
     found: dict[str, dict[str, dict[int, list[float]]]] = {}
     for row in listed:
         extra = [str(row[field]) for field in several if several[field] and row.get(field)]

@@ -29,7 +29,7 @@ LAYERS = [
     {"model"},
     {"methods", "loops"},
     {"training", "evaluation", "runs"},
-    {"bench", "compiler", "demo", "figures", "figures_ladder", "zoo", "solve", "experiments"},
+    {"bench", "compiler", "demo", "figures", "figures_ladder", "figures_halting", "zoo", "solve", "experiments"},
     {"display"},
     {"commands", "explorer"},
     {"arguments", "cli", "__main__"},
@@ -58,6 +58,7 @@ THIRD_PARTY = {
     "bench": BARE | {"transformers", "matplotlib"},
     "figures": {"numpy", "matplotlib"},
     "figures_ladder": {"numpy", "matplotlib"},
+    "figures_halting": {"numpy", "matplotlib"},
     "cli": set(),
     "__main__": set(),
 }

@@ -24,8 +24,9 @@ class Args:
     """Files of rows, as `looped evaluate --out` writes them; for --kind training, a run's metrics.jsonl."""
     out: Annotated[Path, tyro.conf.arg(metavar="FILE.svg")]
     """Where to write: .svg, .png or .pdf."""
-    kind: Literal["auto", "length", "step", "training", "ladder"] = "auto"
-    """What lies across: the length, the loop step, or the gradient step; auto asks the rows. ladder: how far L99 is."""
+    kind: Literal["auto", "length", "step", "training", "ladder", "halting"] = "auto"
+    """What lies across: the length, the loop step, or the gradient step; auto asks the rows. ladder: how far L99 is;
+    halting: who knows when to stop, from the rows of `looped discover`."""
     title: str = ""
     """Above the figure."""
     stop: tuple[str, ...] = ()
@@ -36,7 +37,7 @@ class Args:
 
 def run(args: Args) -> int:
     """Reads, draws, writes."""
-    from looped import figures, figures_ladder  # matplotlib takes a second to load
+    from looped import figures, figures_halting, figures_ladder  # matplotlib takes a second to load
 
     if not args.results:
         raise InputError("looped figure needs a file of results to draw")
@@ -55,9 +56,14 @@ def run(args: Args) -> int:
             rows = [row for row in rows if row.get("stop") in args.stop]
             if not rows:
                 raise InputError(f"there are no rows of the stopping rules {', '.join(args.stop)}")
-        kind = ("step" if "step" in rows[0] else "length") if kind == "auto" else kind
-        draw = figures.by_step(rows, args.title) if kind == "step" else None
-        figure = draw or figures.accuracy_by_length(rows, trained, args.title)
+        if kind == "auto":
+            kind = "step" if "step" in rows[0] else "length"
+            kind = "halting" if all(map(figures_halting.is_halting, rows)) else kind
+        if kind == "halting":
+            figure = figures_halting.halting(rows, trained, args.title)
+        else:
+            draw = figures.by_step(rows, args.title) if kind == "step" else None
+            figure = draw or figures.accuracy_by_length(rows, trained, args.title)
     figures.save(figure, args.out)
     if args.json:
         print_json({"out": str(args.out), "kind": kind, "rows": len(rows)})

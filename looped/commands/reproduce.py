@@ -38,7 +38,7 @@ class Args:
     """Reproduce a figure of the paper. The same command again does what is missing."""
 
     figure: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FIGURE")]
-    """main, ablation, stopping or rules."""
+    """main, ablation, stopping or rules; beyond the paper: halting, wrong-steps."""
     engine: str = "local"
     """Who runs what is missing: local (processes here), ray (extra `ray`) or slurm (arrays of batch jobs)."""
     address: Annotated[
@@ -118,11 +118,14 @@ def choice(args: Args) -> Choice:
 
 def draw(figure: Figure, batch: list[Job], folder: Path) -> list[Path]:
     """Draws a figure from its files of results alone, as SVG and PNG."""
-    from looped import figures
+    from looped import figures, figures_halting
 
     rows, trained = figures.read_rows([file for job in batch for file in jobs.result_files(job)])
-    steps = all(line.kind == "steps" for line in figure.lines)
-    drawn = figures.by_step(rows) if steps else figures.accuracy_by_length(rows, trained)
+    kinds = {line.kind for line in figure.lines}
+    if kinds == {"halting"}:
+        drawn = figures_halting.halting(rows, trained)
+    else:
+        drawn = figures.by_step(rows) if kinds == {"steps"} else figures.accuracy_by_length(rows, trained)
     with checkpoints.disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{figure.name}{suffix}" for suffix in (".svg", ".png")]

@@ -58,7 +58,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m looped.experiments", description="Run a figure's runs.")
-    parser.add_argument("figure", help=", ".join(paper.FIGURES))
+    parser.add_argument("figure", help=", ".join((*paper.FIGURES, *paper.BEYOND)))
     parser.add_argument("--recipe", default="fast")
     parser.add_argument("--seeds", type=_numbers, default=(0, 1, 2, 3, 4), metavar="A,B,…")
     parser.add_argument("--tasks", type=_names, default=(), metavar="A,B,…")

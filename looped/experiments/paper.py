@@ -7,6 +7,13 @@
 | stopping | stopping criterion    | the method                                     | after every step   |
 | rules    | stopping criteria     | the method under five rules, FOP-Loop-Fixed    | accuracy by length |
 
+Beyond the paper, on the same tasks, with what was discovered beside the accuracy:
+
+| figure      | runs                                                                                               |
+|-------------|----------------------------------------------------------------------------------------------------|
+| halting     | the method at T(n), with either halting head, without T(n) in two ways; `ut` and `pondernet`         |
+| wrong-steps | the method trained at T(n), T + 1, 2T, T / 2 and at 20 steps whatever the problem                    |
+
 Lengths run from 1 to twice the length at which the paper shows a task near perfect; `stopping` is drawn at
 that length itself. A further figure is a further row.
 """
@@ -39,6 +46,13 @@ class Line:
     stops: tuple[str, ...] = ("oracle",)
     kind: Kind = "accuracy"
     lengths: Lengths = "all"
+    set: tuple[str, ...] = ()  # what the line changes of its method's configuration
+    label: str = ""  # its name in the figure; the method's unless given
+
+    @property
+    def name(self) -> str:
+        """How `--methods` calls it."""
+        return self.label or self.method
 
     def plan(self, task: Task) -> Plan:
         """The measurement for a task."""
@@ -93,6 +107,45 @@ FIGURES: dict[str, Figure] = {
     )
 }
 
+AT_T = Line(OURS, ("oracle", "converged"), "halting")
+HEAD = ("halt", "halt-mode", "halt=0.1", "halt=0.3", "halt=0.7", "halt=0.9")
+SETTLED = ("converged", "confidence", "converged=1", "converged=6")
+
+
+def _variant(label: str, stops: tuple[str, ...], *changes: str) -> Line:
+    return Line(OURS, stops, "halting", set=changes, label=label)
+
+
+BEYOND: dict[str, Figure] = {
+    figure.name: figure
+    for figure in (
+        Figure(
+            "halting",
+            "who knows when to stop: learned halting and training without T(n)",
+            (
+                AT_T,
+                Line("ut", ("halt",), "halting"),
+                Line("pondernet", ("halt",), "halting"),
+                _variant("act", HEAD[:1], "model.halting=act"),
+                _variant("ponder", HEAD, "model.halting=ponder"),
+                _variant("free", SETTLED, "loops=q..2q"),
+                _variant("best", SETTLED, "loops=2q", "supervision=best"),
+            ),
+        ),
+        Figure(
+            "wrong-steps",
+            "how much a wrong T in training costs",
+            (
+                AT_T,
+                _variant("T+1", ("oracle", "converged"), "loops=T+1"),
+                _variant("2T", ("oracle", "converged"), "loops=2T"),
+                _variant("T/2", ("oracle", "converged"), "loops=T/2"),
+                _variant("20", ("oracle", "converged"), "loops=20"),
+            ),
+        ),
+    )
+}  # questions the paper's reviewers asked
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -110,25 +163,26 @@ class Choice:
 
 def get(name: str) -> Figure:
     """The figure of that name."""
-    if name not in FIGURES:
-        raise InputError(f"unknown figure {name[:40]!r}; the figures are {', '.join(FIGURES)}")
-    return FIGURES[name]
+    known = {**FIGURES, **BEYOND}
+    if name not in known:
+        raise InputError(f"unknown figure {name[:40]!r}; the figures are {', '.join(known)}")
+    return known[name]
 
 
 def rows(figure: Figure, choice: Choice | None = None) -> list[Measured]:
     """Every run of a figure with its plan, in the order in which they teach most: the method on every task first."""
     choice = choice or Choice()
     names = choice.tasks or tuple(tasks.TASKS)
-    methods = [line.method for line in figure.lines]
+    methods = [line.name for line in figure.lines]
     strange = [method for method in choice.methods if method not in methods]
     if strange:
         raise InputError(f"figure {figure.name} has no method {strange[0]!r}; it has {', '.join(methods)}")
-    lines = [line for line in figure.lines if not choice.methods or line.method in choice.methods]
+    lines = [line for line in figure.lines if not choice.methods or line.name in choice.methods]
     return [_row(task, line, choice) for line in lines for task in map(tasks.get, names)]
 
 
 def _row(task: Task, line: Line, choice: Choice) -> Measured:
-    run = RunSpec(task.name, line.method, choice.recipe, choice.seeds, choice.set)
+    run = RunSpec(task.name, line.method, choice.recipe, choice.seeds, (*line.set, *choice.set))
     plan = replace(line.plan(task), samples=choice.samples, precision=choice.precision)
     return Measured(run, replace(plan, lengths=choice.lengths) if choice.lengths else plan)
 

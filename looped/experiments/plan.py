@@ -11,13 +11,13 @@ from typing import Literal
 from looped import methods, tasks
 from looped.errors import InputError
 from looped.evaluation import stopping
-from looped.evaluation.measure import ORACLE
+from looped.evaluation.measure import ORACLE, usual_stops
 from looped.experiments.spec import RunSpec, short_hash
 from looped.serial import to_json
 from looped.tasks.base import LONGEST
 from looped.tasks.families import UNIFORM
 
-Kind = Literal["accuracy", "steps"]
+Kind = Literal["accuracy", "steps", "halting"]
 Precision = Literal["fp32", "bf16"]
 SAMPLES = 6400  # the paper's
 LARGEST_SEED = 2**31 - 1
@@ -28,7 +28,7 @@ class Plan:
     """One measurement."""
 
     lengths: tuple[int, ...]
-    kind: Kind = "accuracy"  # by length and stopping rule, or after every loop step
+    kind: Kind = "accuracy"  # by length and rule; after every loop step; accuracy and what was discovered
     samples: int = SAMPLES  # a length
     stops: tuple[str, ...] = (ORACLE,)  # stopping rules; `steps` takes none
     families: tuple[str, ...] = (UNIFORM,)
@@ -65,7 +65,8 @@ class Plan:
             task.check_family(family)
         if self.kind == "steps" and not method.adaptive:
             raise InputError(f"{method.name} has a fixed depth: there are no steps to measure it after")
-        return self if method.adaptive else replace(self, stops=(ORACLE,))
+        own = method.universal or not method.adaptive  # it decides itself, or has nothing to decide
+        return replace(self, stops=usual_stops(method)) if own else self
 
 
 def parse_lengths(text: str) -> list[int]:

@@ -5,7 +5,8 @@
 
 Rows of `accuracy` plans are those of `looped evaluate`. Rows of `steps` plans have `step` instead of `stop`:
 `accuracy` and mean `surprise` after that many loop steps, and in `chosen` the step of least surprise over all
-samples, at which the paper stops. A file counts only for the configuration and the plan that it names.
+samples, at which the paper stops. Rows of `halting` plans are those of `looped discover`, with the `variant` of the
+method where it is one. A file counts only for the configuration and the plan that it names.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ import torch
 
 from looped import checkpoints, loops, methods, provenance, runs, serial, tasks
 from looped.errors import InputError
+from looped.evaluation.discovery import discover
 from looped.evaluation.measure import Subject, check, length_grid, measure, oracle_steps
 from looped.experiments.partial import Partial, Rows
 from looped.experiments.plan import Kind, Plan, Precision
+from looped.experiments.spec import variant
 from looped.model import build
 from looped.runs import Trained
 from looped.tasks.families import UNIFORM
@@ -136,6 +139,8 @@ def make(
         if found is None:
             start = time.monotonic()
             found = _MEASURES[plan.kind](loaded.subject, plan, family, length)
+            if plan.kind == "halting" and (named := variant(loaded.seeds[0].config)):
+                found = [{**row, "variant": named} for row in found]
             partial.put(family, length, found, time.monotonic() - start)
         rows += found
         on_length(length)
@@ -181,4 +186,13 @@ def _steps(subject: Subject, plan: Plan, family: str, length: int) -> Rows:
     return rows
 
 
-_MEASURES: dict[Kind, Callable[[Subject, Plan, str, int], Rows]] = {"accuracy": _accuracy, "steps": _steps}
+def _halting(subject: Subject, plan: Plan, family: str, length: int) -> Rows:
+    """Rows of one length with what was discovered, by rule and seed."""
+    return discover(subject, length, plan.samples, seed=plan.seed, stops=plan.stops, family=family)
+
+
+_MEASURES: dict[Kind, Callable[[Subject, Plan, str, int], Rows]] = {
+    "accuracy": _accuracy,
+    "steps": _steps,
+    "halting": _halting,
+}

@@ -59,6 +59,17 @@ def folder_name(config: TrainConfig) -> str:
     return f"{name}-{short_hash(changed)}" if changed else name
 
 
+def variant(config: TrainConfig) -> str:
+    """What a run changes about its method's number of steps, in a word: `ponder`, `q..2q`, `2q best`; mostly nothing."""
+    head = config.model.halting if config.model.kind == "decoder" else "none"
+    words = [
+        "" if config.loops == "T" else config.loops,
+        "" if config.supervision == "last" else config.supervision,
+        "" if head == "none" else head,
+    ]
+    return " ".join(filter(None, words))
+
+
 def check_name(name: str) -> str:
     """The name itself, if a folder inside another may have it."""
     if not NAME.fullmatch(name):
