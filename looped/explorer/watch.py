@@ -35,7 +35,7 @@ from looped.solve.threads import fitting_threads
 from looped.vocab import Vocab
 
 KEPT = 4  # tokens a position whose shares are told; the rest are "others"
-RULES = ("oracle", "confidence", "threshold", "converged", "halt")  # confidence-batch is for many questions
+RULES = tuple(name for name in stopping.RULES if name != "confidence-batch")  # which is for many questions
 STRETCHES = (1.0, 1.5, 2.0, 3.0)  # how far to run, in multiples of T(n)
 
 Keep = Callable[[int, Float[Tensor, "L D"]], None]  # told of every step and the state after it
@@ -57,6 +57,15 @@ class Asked:
         task, method = self.model.solver.task, self.model.solver.method
         problems = task.problems([list(self.tokens)])
         return lay_out(problems, task.vocab, task.row_size(self.length), method.prediction, method.pause)
+
+    def halts(self, rule: str) -> bool:
+        """Whether a stopping rule applies: some ask the model, and not every model says something."""
+        solver = self.model.solver
+        if not solver.method.adaptive:
+            return rule == "oracle"
+        if rule == "halt-mode":
+            return solver.model.config.halting != "none"
+        return rule != "halt" or solver.model.config.says_done
 
 
 @dataclass(frozen=True)
@@ -86,11 +95,18 @@ def ask(model: Model, text: str, stretch: float = 1.5, limits: Limits = LIMITS) 
     longest = model.longest(limits)
     if length > longest:
         raise InputError(f"a question of length {length} is too long to watch here: {longest} is the most")
-    needed = int(method.steps(task, torch.tensor(task.steps_of(tokens)), model.solver.trained_max_length))
-    steps = needed
+    needed = steps = _needed(model, tokens)
     if method.adaptive and stretch > 1:
         steps = min(limits.steps, math.ceil(stretch * needed) + SPARE_STEPS)
     return Asked(model, tuple(tokens), task.format_question(tokens), length, needed, max(steps, needed))
+
+
+def _needed(model: Model, tokens: list[str]) -> int:
+    """The loop steps that the method gives this question: T(n), a fixed depth, or what its training gave."""
+    solver, own = model.solver, torch.tensor(model.solver.task.steps_of(tokens))
+    if not solver.loops.plain:
+        return int(solver.loops.first(own, torch.tensor(len(tokens))))
+    return int(solver.method.steps(solver.task, own, solver.trained_max_length))
 
 
 class Watch:
@@ -105,9 +121,13 @@ class Watch:
         self.computed = 0.0  # seconds
         self.told = False  # set by whoever has passed the end on
         self.state: Float[Tensor, "L D"] | None = None  # after the last step so far
-        self._answer: Int[Tensor, "W"] | None = None  # decoded from it
-        self._past = Past([], [], [], [], None if self.model.config.halt is None else [])
-        self._unrolled = self.model.unroll(self.weights, self.batch.tokens[None], asked.steps)
+        self._window: Float[Tensor, "W D"] | None = None  # what was read of it
+        self._answer: Int[Tensor, "W"] | None = None  # and decoded
+        config = self.model.config
+        self._past = Past(
+            [], [], [], [], None if config.halt is None else [], None if config.halting == "none" else []
+        )
+        self._unrolled = self._loop()
 
     @property
     def vocab(self) -> Vocab:
@@ -132,22 +152,33 @@ class Watch:
     def advance(self, seconds: float, most: int | None = None) -> list[Step]:
         """The next steps, as many as fit the time but at least one; none when the loop is over."""
         began = time.perf_counter()
-        states: list[Tensor] = []
+        read: list[Tensor] = []
+        first = self.done + 1
         with torch.inference_mode(), fitting_threads(self.model.config, self.batch.tokens.numel()):
-            for h in islice(self._unrolled, most):
-                states.append(h)
+            for seen, h in islice(self._unrolled, most):
+                read.append(seen)
+                self.state = h[0, 0]
+                self._keep(self.done + len(read), self.state)
                 if time.perf_counter() - began > seconds:
                     break
-            found = self._see(torch.cat(states, dim=1)) if states else []
+            found = self._see(torch.cat(read, dim=1), first) if read else []
         self.computed += time.perf_counter() - began
         return found
 
+    def _loop(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """`LoopedTransformer.unroll`, but with the state beside what is read of it, which ACT tells apart."""
+        gate = self.model.gate(self.weights, self.batch.loss_mask[None])
+        x = self.model.embed(self.weights, self.batch.tokens[None])
+        h: Tensor | None = None
+        for _ in range(self.asked.steps):
+            seen, h = gate.after(self.model.step(self.weights, self.model.inject(h, x)))
+            if self._past.halting is not None and gate.halted is not None:
+                self._past.halting.append(float(gate.halted))
+            yield seen, h
+
     def rules(self) -> Iterator[dict[str, object]]:
         """Where each stopping rule would have stopped; `stopped` is false where it never did in these steps."""
-        names = RULES if self.asked.model.solver.method.adaptive else ("oracle",)
-        for name in names:
-            if name == "halt" and self._past.done is None:
-                continue
+        for name in filter(self.asked.halts, RULES):
             chosen = int(stopping.get(name).steps(self._past.grid(self.asked.needed))[0, 0])
             at = min(chosen, self.done)
             yield {
@@ -158,7 +189,7 @@ class Watch:
                 "correct": self._past.correct[at - 1],
             }
 
-    def _see(self, h: Float[Tensor, "1 K L D"]) -> list[Step]:
+    def _see(self, h: Float[Tensor, "1 K L D"], first: int) -> list[Step]:
         """Everything that is told of K states, all of them at once: this is half of a small model's time."""
         window = h[0, :, self.start :]
         reading = read(self.model, self.weights, window[None], self.batch.loss_mask[None, :, self.start :])
@@ -169,7 +200,6 @@ class Watch:
         correct = (answers == self.batch.targets[:, self.start :]).all(-1)
         rewritten, change = self._rewritten(answers), self._change(window)
         done = is_done(self.model.config, h)
-        first = self.done + 1
         self._past.add(
             [text_of(self.task, ids) for ids in answers.tolist()],
             surprise.tolist(),
@@ -177,15 +207,12 @@ class Watch:
             (rewritten > 0).tolist(),
             None if done is None else done[0].tolist(),
         )
-        for i, state in enumerate(h[0]):
-            self._keep(first + i, state)
-        self.state, self._answer = h[0, -1], answers[-1]
+        self._window, self._answer = window[-1], answers[-1]
         # [K, L, kept] → [K, kept, L]: a page paints the likeliest tokens of a whole row first
         numbers = tokens.mT.numpy().astype(np.uint16), (shares.mT * 65535).round().numpy().astype(np.uint16)
         columns = (surprise.neg().exp(), entropy, change, rewritten, correct)
-        rows = zip(
-            *numbers, *(column.tolist() for column in columns), self._past.answers[first - 1 :], strict=True
-        )
+        texts = self._past.answers[first - 1 :]
+        rows = zip(*numbers, *(column.tolist() for column in columns), texts, strict=True)
         return [Step(first + i, *row) for i, row in enumerate(rows)]
 
     def _rewritten(self, answers: Int[Tensor, "K W"]) -> Int[Tensor, "K"]:
@@ -195,7 +222,7 @@ class Watch:
 
     def _change(self, window: Float[Tensor, "K W D"]) -> Float[Tensor, "K"]:
         """How far each state has moved from the one before, relative to its own size."""
-        first = torch.zeros_like(window[:1]) if self.state is None else self.state[None, self.start :]
+        first = torch.zeros_like(window[:1]) if self._window is None else self._window[None]
         moved = window - torch.cat([first, window[:-1]])
         distance: Tensor = torch.linalg.vector_norm(moved, dim=(1, 2))
         size: Tensor = torch.linalg.vector_norm(window, dim=(1, 2))
@@ -211,6 +238,7 @@ class Past:
     correct: list[bool]
     changed: list[bool]
     done: list[bool] | None  # what the model says, if it can
+    halting: list[float] | None  # how surely its halting head has stopped it, if it has one
 
     def add(
         self,
@@ -236,6 +264,7 @@ class Past:
             _column([*self.changed, True]),
             torch.tensor([needed]),
             None if self.done is None else _column([*self.done, False]),
+            None if self.halting is None else _column([*self.halting, -math.inf]),
         )
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +12,13 @@ from looped import tasks
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.grid import unroll_grid
+from looped.explorer import models
 from looped.explorer.limits import Limits
 from looped.explorer.models import Shelf
 from looped.explorer.watch import KEPT, Step, Watch, ask
+from looped.model.weights import Layout
+from looped.runs import Run
+from looped.training import config as recipes
 
 
 def watched(shelf: Shelf, key: str, question: str, stretch: float = 1.5) -> tuple[Watch, list[Step]]:
@@ -44,6 +50,42 @@ def test_rules_and_measures_are_those_of_the_evaluation(shelf: Shelf, key: str) 
     assert np.allclose([step.confidence for step in steps], (-grid.surprise[0, :, 0]).exp(), atol=1e-6)
     for rule in watch.rules():
         assert rule["step"] == int(stopping.get(str(rule["name"])).steps(grid)[0, 0])
+
+
+@pytest.mark.parametrize("halting", ["ponder", "act"])
+def test_a_learned_halting_head_is_followed(tmp_path: Path, halting: str) -> None:
+    config = recipes.make("copy", "fop-loop-adaptive", "quick", (0,))
+    config = replace(config, model=replace(config.model, halting=halting))
+    with Run(tmp_path / "run", config) as run:
+        layout = Layout(config.model)
+        run.save_seed(0, 0.2 * torch.randn(layout.size, generator=torch.Generator().manual_seed(1)), 1)
+    shelf = models.stock([tmp_path / "run"])
+    watch, steps = watched(shelf, "run:seed-0", "101101", 3.0)
+    solver = shelf["run:seed-0"].solver
+    grid = unroll_grid(solver.model, solver.weights, watch.batch, len(steps))
+    rules = {rule["name"]: rule for rule in watch.rules()}
+    assert {"halt", "halt-mode"} <= set(rules)
+    for name, rule in rules.items():
+        assert rule["step"] == int(
+            stopping.get(str(name)).steps(replace(grid, needed=torch.tensor([6])))[0, 0]
+        )
+
+
+def test_a_method_of_fixed_depth_shows_its_own_steps_and_no_rule_but_the_oracle(tmp_path: Path) -> None:
+    config = recipes.make("parity", "fop-loop-fixed", "quick", (3,))
+    with Run(tmp_path / "run", config) as run:
+        run.save_seed(3, 0.1 * torch.randn(Layout(config.model).size), 1)
+    watch, steps = watched(models.stock([tmp_path / "run"]), "run:seed-3", "1101", 3.0)
+    assert len(steps) == config.max_length
+    assert [rule["name"] for rule in watch.rules()] == ["oracle"]
+
+
+def test_a_method_that_decodes_token_by_token_is_refused(tmp_path: Path) -> None:
+    config = recipes.make("parity", "ntp-loop", "quick", (0,))
+    with Run(tmp_path / "run", config) as run:
+        run.save_seed(0, torch.zeros(Layout(config.model).size), 1)
+    with pytest.raises(InputError, match="ntp-loop decodes token by token and has no loop to watch"):
+        models.stock([tmp_path / "run"])
 
 
 def test_a_rule_that_never_stops_says_so(shelf: Shelf) -> None:
