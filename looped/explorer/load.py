@@ -1,7 +1,8 @@
 """A load test: many clients at once against a server on loopback, every one asking question after question.
 
 $ python -m looped.explorer.load --clients 100 --seconds 20
-100 clients, 20.0 s: 4321 requests, 0 failed, median 310 ms, p95 720 ms, longest 1180 ms
+100 clients, 20 s: 4321 requests, median 310 ms, p95 720 ms, longest 1180 ms, 97 called off, 0 failed
+  /api/run        …
 
 Clients ask runs, programs, drawn questions and attention in turn, of mixed models and lengths, over plain sockets. One
 in ten runs is called off half-way, as an impatient person would. A request fails if it is not answered with 200, or
@@ -35,6 +36,8 @@ class Args:
     """Clients at once."""
     seconds: float = 20.0
     """For how long they ask."""
+    length: int = 0
+    """Of the questions; by default from 4 to 30, mixed."""
     url: str = ""
     """A running explorer's address; by default one is started."""
     json: bool = False
@@ -45,30 +48,47 @@ class Args:
 class Tally:
     """What the clients met."""
 
-    seconds: list[float] = field(default_factory=list)  # of every request answered
+    seconds: dict[str, list[float]] = field(default_factory=dict)  # of every request answered, by address
     cancelled: int = 0
     failures: list[str] = field(default_factory=list)
 
+    def add(self, path: str, seconds: float) -> None:
+        """Counts a request that was answered."""
+        self.seconds.setdefault(path, []).append(seconds)
+
+    @property
+    def all(self) -> list[float]:
+        """The seconds of all requests."""
+        return [each for times in self.seconds.values() for each in times]
+
     def facts(self) -> dict[str, object]:
-        """Counts and times, in milliseconds."""
-        times = sorted(self.seconds) or [0.0]
-
-        def share(p: float) -> float:
-            return round(1000 * times[min(len(times) - 1, int(p * len(times)))], 1)
-
+        """Counts and times, altogether and by address."""
         return {
-            "requests": len(self.seconds),
+            **spread(self.all),
             "cancelled": self.cancelled,
             "failed": len(self.failures),
-            "median_ms": share(0.5),
-            "p95_ms": share(0.95),
-            "longest_ms": share(1.0),
             "failures": self.failures[:5],
+            "by_address": {path: spread(times) for path, times in sorted(self.seconds.items())},
         }
 
 
-async def put_under_load(host: str, port: int, clients: int, seconds: float) -> Tally:
-    """So many clients for so long."""
+def spread(seconds: list[float]) -> dict[str, float]:
+    """How many there were, and their median, 95th percentile and maximum in milliseconds."""
+    times = sorted(seconds) or [0.0]
+
+    def share(p: float) -> float:
+        return round(1000 * times[min(len(times) - 1, int(p * len(times)))], 1)
+
+    return {
+        "requests": len(seconds),
+        "median_ms": share(0.5),
+        "p95_ms": share(0.95),
+        "longest_ms": share(1.0),
+    }
+
+
+async def put_under_load(host: str, port: int, clients: int, seconds: float, length: int = 0) -> Tally:
+    """So many clients for so long, asking questions of one length, or of several where it is 0."""
     tally = Tally()
     status, body = await request(host, port, "/api/catalogue", None)
     if status != 200:
@@ -77,19 +97,25 @@ async def put_under_load(host: str, port: int, clients: int, seconds: float) -> 
     if not models:
         raise InputError("the explorer has no model to ask")
     until = time.monotonic() + seconds
-    await asyncio.gather(*(_client(host, port, models, until, i, tally) for i in range(clients)))
+    await asyncio.gather(*(_client(host, port, models, until, i, length, tally) for i in range(clients)))
     return tally
 
 
 async def _client(
-    host: str, port: int, models: list[dict[str, object]], until: float, number: int, tally: Tally
+    host: str,
+    port: int,
+    models: list[dict[str, object]],
+    until: float,
+    number: int,
+    wanted: int,
+    tally: Tally,
 ) -> None:
     """Draws a question, asks it, looks at the program and at a head; again and again."""
     dice = random.Random(number)
     while time.monotonic() < until:
         model = dice.choice(models)
         key, longest = str(model["key"]), int(str(model["longest"]))
-        length = min(longest, dice.choice((4, 8, 12, 20, 30)))
+        length = min(longest, wanted or dice.choice((4, 8, 12, 20, 30)))
         drawn = await _timed(
             host, port, "/api/draw", {"model": key, "length": length, "seed": dice.randrange(2**40)}, tally
         )
@@ -118,7 +144,7 @@ async def _timed(host: str, port: int, path: str, body: dict[str, object], tally
     if status != 200:
         tally.failures.append(f"{path}: {status} {answer[:120].decode(errors='replace')}")
         return None
-    tally.seconds.append(time.monotonic() - began)
+    tally.add(path, time.monotonic() - began)
     return answer
 
 
@@ -186,8 +212,8 @@ def started() -> Iterator[str]:
 
 def run(args: Args) -> int:
     """Prints the tally; 1 if a request failed."""
-    if args.clients < 1 or args.seconds <= 0:
-        raise InputError("there must be at least one client, asking for more than 0 seconds")
+    if args.clients < 1 or args.seconds <= 0 or args.length < 0:
+        raise InputError("there must be at least one client, more than 0 seconds and no length below 0")
     if args.url:
         tally = _at(args.url, args)
     else:
@@ -197,21 +223,26 @@ def run(args: Args) -> int:
     if args.json:
         print(json.dumps({"clients": args.clients, "seconds": args.seconds, **facts}))
     else:
-        print(
-            f"{args.clients} clients, {args.seconds:g} s: {facts['requests']} requests, "
-            f"{facts['cancelled']} called off, {facts['failed']} failed, median {facts['median_ms']} ms, "
-            f"p95 {facts['p95_ms']} ms, longest {facts['longest_ms']} ms"
-        )
+        print(f"{args.clients} clients, {args.seconds:g} s: {_told(tally.all)}, ", end="")
+        print(f"{tally.cancelled} called off, {len(tally.failures)} failed")
+        for path, times in sorted(tally.seconds.items()):
+            print(f"  {path:<15} {_told(times)}")
         for failure in tally.failures[:5]:
             print(f"  {failure}", file=sys.stderr)
     return 1 if tally.failures else 0
+
+
+def _told(seconds: list[float]) -> str:
+    found = spread(seconds)
+    times = f"median {found['median_ms']} ms, p95 {found['p95_ms']} ms, longest {found['longest_ms']} ms"
+    return f"{found['requests']} requests, {times}"
 
 
 def _at(url: str, args: Args) -> Tally:
     where = urlsplit(url)
     if where.hostname not in ("127.0.0.1", "localhost", "::1") or where.port is None:
         raise InputError(f"--url must be an explorer's address on this machine, not {url[:60]!r}")
-    return asyncio.run(put_under_load(where.hostname, where.port, args.clients, args.seconds))
+    return asyncio.run(put_under_load(where.hostname, where.port, args.clients, args.seconds, args.length))
 
 
 def main() -> int:

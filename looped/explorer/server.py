@@ -131,8 +131,8 @@ class Explorer:
 
         async def lines() -> AsyncIterator[bytes]:
             yield first
-            while part := await self.turns.take(partial(self._advance, watch)):
-                yield part
+            while not watch.over:
+                yield await self.turns.take(partial(self._advance, watch))
 
         return StreamingResponse(
             lines(), media_type="application/x-ndjson", headers={"cache-control": "no-store"}
@@ -142,14 +142,9 @@ class Explorer:
         return Watch(asked, partial(self.kept.put, (asked.model.key, asked.text)))
 
     def _advance(self, watch: Watch) -> bytes:
-        """The messages of one turn; nothing once the end has been told."""
-        if watch.told:
-            return b""
+        """The messages of one turn, the last one included where it is due."""
         lines = [wire.line(wire.step(seen)) for seen in watch.advance(self._slice())]
-        if watch.over:
-            watch.told = True
-            lines.append(wire.line(wire.end(watch)))
-        return b"".join(lines)
+        return b"".join([*lines, wire.line(wire.end(watch))] if watch.over else lines)
 
     def _slice(self) -> float:
         limits, others = self.limits, self.turns.waiting > 1

@@ -1,19 +1,19 @@
-"""Everybody gets a turn: computing in short slices, as many at a time as there are cores, in the order of asking.
+"""Everybody gets a turn: computing in short slices, one at a time, in the order of asking.
 
 A long question is many slices, and whoever else waits gets theirs in between; so a hundred clients share the machine
-evenly, and a short question never waits for the end of a long one. Knows nothing of what is computed.
+evenly, and a short question never waits for the end of a long one. One worker, because a slice of a wide model uses all
+cores itself: two at a time took more than twice as long, their threads waiting for each other. Knows nothing of what is
+computed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
-MOST_WORKERS = 4  # most slices leave Python's lock to others only half of the time
 
 
 class Busy(Exception):
@@ -21,13 +21,12 @@ class Busy(Exception):
 
 
 class Turns:
-    """A queue before a few workers."""
+    """A queue before one worker."""
 
     def __init__(self, most_waiting: int) -> None:
         self._most = most_waiting
         self._waiting = 0
-        workers = max(1, min(MOST_WORKERS, os.cpu_count() or 1))
-        self._workers = ThreadPoolExecutor(workers, "explorer")  # first come, first served
+        self._worker = ThreadPoolExecutor(1, "explorer")  # first come, first served
 
     @property
     def waiting(self) -> int:
@@ -43,10 +42,10 @@ class Turns:
             raise Busy
         self._waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+            return await asyncio.get_running_loop().run_in_executor(self._worker, work)
         finally:
             self._waiting -= 1
 
     def close(self) -> None:
-        """Lets the workers go."""
-        self._workers.shutdown(wait=False, cancel_futures=True)
+        """Lets the worker go."""
+        self._worker.shutdown(wait=False, cancel_futures=True)

@@ -119,7 +119,6 @@ class Watch:
         self.batch = asked.batch()
         self.start = window_start(self.batch.loss_mask)  # where the answer begins
         self.computed = 0.0  # seconds
-        self.told = False  # set by whoever has passed the end on
         self.state: Float[Tensor, "L D"] | None = None  # after the last step so far
         self._window: Float[Tensor, "W D"] | None = None  # what was read of it
         self._answer: Int[Tensor, "W"] | None = None  # and decoded
@@ -150,8 +149,11 @@ class Watch:
         return self.done == self.asked.steps
 
     def advance(self, seconds: float, most: int | None = None) -> list[Step]:
-        """The next steps, as many as fit the time but at least one; none when the loop is over."""
-        began = time.perf_counter()
+        """The next steps, as many as fit the time but at least one; none when the loop is over.
+
+        The time is what this thread has worked: on a busy machine, waiting would use it up.
+        """
+        began, worked = time.perf_counter(), time.thread_time()
         read: list[Tensor] = []
         first = self.done + 1
         with torch.inference_mode(), fitting_threads(self.model.config, self.batch.tokens.numel()):
@@ -159,7 +161,7 @@ class Watch:
                 read.append(seen)
                 self.state = h[0, 0]
                 self._keep(self.done + len(read), self.state)
-                if time.perf_counter() - began > seconds:
+                if time.thread_time() - worked > seconds:
                     break
             found = self._see(torch.cat(read, dim=1), first) if read else []
         self.computed += time.perf_counter() - began
