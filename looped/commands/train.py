@@ -91,7 +91,7 @@ class Args:
     bands: List = ""
     """How many positions each of the first heads sees, itself included; further heads see all."""
     positions: Annotated[str, _setting("KIND")] = ""
-    """none, rotary, alibi, learned or randomised."""
+    """none, start, rotary, alibi, learned or randomised."""
     embedding_std: Float = ""
     """Initial scale of the token embedding."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY=VALUE")] = ()

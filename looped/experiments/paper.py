@@ -11,7 +11,7 @@ Beyond the paper, on the same tasks, with what was discovered beside the accurac
 
 | figure      | runs                                                                                               |
 |-------------|----------------------------------------------------------------------------------------------------|
-| halting     | the method at T(n), with either halting head, without T(n) in two ways; `ut` and `pondernet`         |
+| halting     | the method at T(n), with a start, either halting head, without T(n) in two ways; `ut`, `pondernet`   |
 | wrong-steps | the method trained at T(n), T + 1, 2T, T / 2 and at 20 steps whatever the problem                    |
 
 Lengths run from 1 to twice the length at which the paper shows a task near perfect; `stopping` is drawn at
@@ -109,6 +109,7 @@ FIGURES: dict[str, Figure] = {
 
 AT_T = Line(OURS, ("oracle", "converged"), "halting")
 HEAD = ("halt", "halt-mode", "halt=0.1", "halt=0.3", "halt=0.7", "halt=0.9")
+START = "model.positions=start"  # without T(n), equal tokens can be counted from a start alone (model/positions.py)
 SETTLED = ("converged", "confidence", "converged=1", "converged=6")
 
 
@@ -126,10 +127,11 @@ BEYOND: dict[str, Figure] = {
                 AT_T,
                 Line("ut", ("halt",), "halting"),
                 Line("pondernet", ("halt",), "halting"),
-                _variant("act", HEAD[:1], "model.halting=act"),
-                _variant("ponder", HEAD, "model.halting=ponder"),
-                _variant("free", SETTLED, "loops=q..2q"),
-                _variant("best", SETTLED, "loops=2q", "supervision=best"),
+                _variant("start", AT_T.stops, START),
+                _variant("act", HEAD[:1], "model.halting=act", START),
+                _variant("ponder", HEAD, "model.halting=ponder", START),
+                _variant("free", SETTLED, "loops=q..2q", START),
+                _variant("best", SETTLED, "loops=2q", "supervision=best", START),
             ),
         ),
         Figure(

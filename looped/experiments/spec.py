@@ -63,6 +63,7 @@ def variant(config: TrainConfig) -> str:
     """What a run changes about its method's number of steps, in a word: `ponder`, `q..2q`, `2q best`; mostly nothing."""
     head = config.model.halting if config.model.kind == "decoder" else "none"
     words = [
+        "" if config.model.positions == "none" else config.model.positions,
         "" if config.loops == "T" else config.loops,
         "" if config.supervision == "last" else config.supervision,
         "" if head == "none" else head,

@@ -8,7 +8,7 @@ from typing import Literal
 from looped.errors import InputError
 from looped.model.halting import Halting
 
-PositionKind = Literal["none", "rotary", "alibi", "learned", "randomised"]
+PositionKind = Literal["none", "start", "rotary", "alibi", "learned", "randomised"]
 NormKind = Literal["layer", "none"]
 ActivationKind = Literal["gelu", "relu"]
 Precision = Literal["float32", "float64"]
@@ -72,9 +72,9 @@ class ModelConfig:
             raise InputError("a universal model is an ordinary one without bands, and has a halting head")
         if self.halting != "none" and self.halt is not None:
             raise InputError("a model says that it is done by an entry of its state or by a head, not both")
-        if self.positions not in ("none", "rotary", "alibi", "learned", "randomised"):
+        if self.positions not in ("none", "start", "rotary", "alibi", "learned", "randomised"):
             raise InputError(
-                f"unknown positions {self.positions!r}; there are none, rotary, alibi, learned, randomised"
+                f"unknown positions {self.positions!r}; there are none, start, rotary, alibi, learned, randomised"
             )
         if self.positions == "rotary" and self.head_size % 2:
             raise InputError(f"rotary positions need an even head size, not {self.head_size}")

@@ -116,7 +116,7 @@ class LoopedTransformer:
             if at is None:
                 positions.check_size(self.config, size)
                 at = positions.places(self.config, b, size, tokens.device)
-            x = x + weights.table[:, at]
+            x = x + positions.embed(self.config, weights.table, at)
         for layer in weights.before:
             x = self._layer(layer, x, partial(attention.attend, self.config.first))
         return x

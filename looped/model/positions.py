@@ -3,10 +3,15 @@
 | kind       | what it does                                                            | acts on      |
 |------------|-------------------------------------------------------------------------|--------------|
 | none       | nothing: order is learned from the causal mask alone                     | –            |
+| start      | a trained vector at the first position, as a start token would have       | embedding    |
 | rotary     | turns queries and keys by an angle that grows with the position          | q, k         |
 | alibi      | a penalty on attention that grows linearly with distance, a slope a head  | scores       |
 | learned    | a trained vector per position, added to the input                        | embedding    |
 | randomised | the same table, rows drawn in order from a longer range (Ruoss et al., 2023)    | embedding    |
+
+Without any of the embedding's kinds, `1 1 1 1 >` and `1 1 1 >` differ in nothing but how many equal keys `>` sees: a
+mean of equal values is that value, whatever their number and weights. Only T(n) can then tell the two apart well, and
+whoever trains without it needs a start.
 
 Three small functions, one for each place where a kind may act; a kind that does not act there returns its input.
 """
@@ -44,10 +49,12 @@ def check_size(config: ModelConfig, size: int) -> None:
 
 
 def embed(
-    config: ModelConfig, table: Float[Tensor, "S M D"] | None, at: Int[Tensor, "B L"]
-) -> Float[Tensor, "S B L D"] | None:
-    """What is added to the embedded input, or None."""
-    return None if table is None else table[:, at]
+    config: ModelConfig, table: Float[Tensor, "S M D"], at: Int[Tensor, "B L"]
+) -> Float[Tensor, "S B L D"]:
+    """What is added to the embedded input."""
+    if config.positions == "start":
+        return table[:, None] * (at == 0)[..., None]
+    return table[:, at]
 
 
 def turn(config: ModelConfig, x: Float[Tensor, "N H L d"], first: int = 0) -> Float[Tensor, "N H L d"]:

@@ -128,8 +128,9 @@ def _weights(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...], float,
     """Name, shape, initial deviation and mean of every weight, GPT-2's way."""
     d, std = config.width, config.init_std
     yield "embed", (config.vocab, d), config.embedding_std, 0.0
-    if config.positions in ("learned", "randomised"):
-        yield "position", (config.max_positions, d), config.init_std, 0.0
+    if config.positions in ("learned", "randomised", "start"):
+        rows = 1 if config.positions == "start" else config.max_positions
+        yield "position", (rows, d), config.init_std, 0.0
     loop = "layers" if config.kind == "decoder" else "decoder"
     for stack, layers in (("before", config.before), (loop, config.layers)):
         for i in range(layers):

@@ -51,6 +51,7 @@ KINDS = [
     {"positions": "alibi"},
     {"positions": "learned", "max_positions": 64},
     {"positions": "randomised", "max_positions": 64},
+    {"positions": "start"},
 ]
 
 

@@ -21,6 +21,7 @@ KINDS = [
     {"positions": "alibi"},
     {"positions": "learned", "max_positions": 40},
     {"positions": "randomised", "max_positions": 40},
+    {"positions": "start"},
 ]
 
 

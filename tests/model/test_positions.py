@@ -19,16 +19,16 @@ def config_of(kind: str, **changes: int) -> ModelConfig:
     return ModelConfig(**sizes, positions=kind)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", ["none", "rotary", "alibi", "learned", "randomised"])
+@pytest.mark.parametrize("kind", ["none", "start", "rotary", "alibi", "learned", "randomised"])
 def test_only_a_table_tells_equal_tokens_apart(kind: str, make_model: MakeModel) -> None:
     """Averaging equal values shows no place; a table does. The relative kinds change weights, not values."""
     model, flat = make_model(positions=kind, max_positions=20)
     *_, h = model.unroll(model.prepare(flat), torch.full((2, 1, 12), 3), 2)
     spread = float((h - h[:, :, :1]).abs().max())
-    assert (spread > 1e-2) == (kind in ("learned", "randomised"))
+    assert (spread > 1e-2) == (kind in ("start", "learned", "randomised"))
 
 
-@pytest.mark.parametrize("kind", ["none", "rotary", "alibi", "learned", "randomised"])
+@pytest.mark.parametrize("kind", ["none", "start", "rotary", "alibi", "learned", "randomised"])
 def test_every_kind_but_none_changes_the_output(kind: str, make_model: MakeModel) -> None:
     tokens = torch.arange(14).remainder(7).view(1, 1, 14).expand(2, 1, 14)
     outs = []
@@ -36,7 +36,7 @@ def test_every_kind_but_none_changes_the_output(kind: str, make_model: MakeModel
         model, flat = make_model(positions=positions_kind, max_positions=20)
         weights = model.layout.to_dict(flat[0])
         bare, bare_flat = make_model()
-        if positions_kind in ("learned", "randomised"):  # the same weights beside the table
+        if positions_kind in ("start", "learned", "randomised"):  # the same weights beside the table
             shared = bare.layout.to_dict(bare_flat[0]) | {"position": weights["position"]}
             flat = model.layout.from_dict(shared)[None].expand(2, -1)
         else:
@@ -104,7 +104,7 @@ def test_randomised_places_are_drawn_in_order_from_the_whole_range() -> None:
         ({"vocab": 0}, "vocab must be at least 1"),
         ({"bands": (2,) * 5}, "bands must be at most 4 widths"),
         ({"bands": (0,)}, "widths of at least 1"),
-        ({"positions": "sinusoidal"}, "unknown positions 'sinusoidal'; there are none, rotary"),
+        ({"positions": "sinusoidal"}, "unknown positions 'sinusoidal'; there are none, start, rotary"),
         ({"positions": "rotary", "heads": 32}, "rotary positions need an even head size, not 1"),
     ],
 )
@@ -115,3 +115,13 @@ def test_a_shape_that_cannot_be_is_refused(changes: dict[str, object], complaint
 
 def test_bands_belong_to_the_first_heads() -> None:
     assert ModelConfig(vocab=7, heads=4, width=32, bands=(2, 3)).head_bands == (2, 3, 0, 0)
+
+
+def test_a_start_is_seen_at_the_first_place_only(make_model: MakeModel) -> None:
+    model, flat = make_model(positions="start")
+    weights = model.prepare(flat)
+    assert weights.table is not None
+    tokens = torch.full((2, 3, 5), 3)
+    x = model.embed(weights, tokens)
+    torch.testing.assert_close(x[:, :, 0] - x[:, :, 1], weights.table.expand(2, 3, -1))
+    assert torch.equal(x[:, :, 1:], x[:, :, 1:2].expand(2, 3, 4, -1))
