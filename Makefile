@@ -9,7 +9,7 @@ PYTHONS := $(or $(PYTHON),python3.13 python3.12 python3.11 python3 python)
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint demo clean
+.PHONY: help test lint demo engines docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/'
@@ -28,8 +28,26 @@ lint: $(STAMP) ## style, types and import direction only
 demo: $(STAMP) ## the newcomer's minute
 	$(BIN)/looped demo
 
+# Real ones: a Ray of two simulated nodes, a Slurm of one node that lives in a temporary folder as long as its tests.
+SLURM := slurm-wlm munge
+engines: export OMP_NUM_THREADS = 1
+engines: $(STAMP) ## the engines ray and slurm against real ones, installed where that is possible
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'
+	@if ! PATH="$$PATH:/usr/sbin" command -v slurmctld munged slurmd >/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			{ apt-get update -q && DEBIAN_FRONTEND=noninteractive \
+				apt-get install -q -y --no-install-recommends $(SLURM); } >/dev/null || \
+				echo "$(SLURM) could not be installed: the tests of slurm are skipped" >&2; \
+		else echo "no Slurm here, and only root can install it: apt-get install $(SLURM)" >&2; fi; \
+	fi
+	$(BIN)/pytest -rs tests/experiments/test_engines.py tests/experiments/test_ray.py tests/experiments/test_slurm.py
+
+docs: $(STAMP) ## the documentation site, into site/, without a request to anywhere
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+	$(BIN)/zensical build --strict
+
 clean: ## remove the environment and everything generated
-	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) build dist demo site .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	find looped tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Made again only when what it is made from changes.

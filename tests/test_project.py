@@ -54,7 +54,7 @@ def closure(requirements: list[str]) -> set[str]:
 def test_every_package_is_pinned() -> None:
     project = PROJECT["project"]
     extras = project["optional-dependencies"]
-    needed = closure([*project["dependencies"], *extras["dev"], *extras["ray"]])
+    needed = closure([*project["dependencies"], *extras["dev"], *extras["ray"], *extras["docs"]])
     assert {"torch", "numpy", "sympy", "pytest"} <= needed, "the closure reaches what torch needs"
     vendor = {name for name in needed if name.startswith(("nvidia-", "cuda-")) or name == "triton"}
     assert sorted(needed - set(pins()) - vendor) == []
@@ -82,5 +82,5 @@ def test_ci_runs_what_contributors_run() -> None:
     assert os.access(script, os.X_OK)
     assert "make test" in script.read_text(encoding="utf-8")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in ("help", "test", "lint", "demo", "clean"):
+    for target in ("help", "test", "lint", "demo", "engines", "docs", "clean"):
         assert re.search(rf"^{target}:.*## ", makefile, flags=re.M), f"make {target} is not in make help"

@@ -9,6 +9,7 @@
     jobs.py       a run with its plans, and how it stands, read from the disk
     locks.py      who works on what
     worker.py     one job in a process of its own
+    remote.py     the same at the far end of somebody else's scheduler
     engines/      who starts the workers: one small interface
     drive.py      from jobs to their end
     board.py      what a person sees meanwhile
