@@ -60,7 +60,7 @@ def folder_name(config: TrainConfig) -> str:
 
 
 def variant(config: TrainConfig) -> str:
-    """What a run changes about its method's number of steps, in a word: `ponder`, `q..2q`, `2q best`; mostly nothing."""
+    """What a run changes about its method's number of steps: `ponder`, `q..2q`, `2q best`; mostly nothing."""
     head = config.model.halting if config.model.kind == "decoder" else "none"
     words = [
         "" if config.model.positions == "none" else config.model.positions,

@@ -25,7 +25,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -189,7 +188,8 @@ class UniversalTransformer(LoopedTransformer):
         n, size, d = q.shape
         shape = (n, size, self.config.heads, self.config.head_size)
         q, k, v = (x.reshape(shape).transpose(1, 2) for x in (q, k, v))
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        scores = (q @ k.transpose(-1, -2)).float() / math.sqrt(self.config.head_size)
+        mixed = scores.masked_fill(~seen, float("-inf")).softmax(-1).to(v.dtype) @ v
         return mixed.transpose(1, 2).reshape(n, size, d)
 
     # --- both in order -------------------------------------------------------------------------------------
@@ -255,14 +255,22 @@ class UniversalTransformer(LoopedTransformer):
         decode: Step,
     ) -> Said:
         """Encoder and decoder a step at a time; a row halts as a whole."""
-        said = Said([], [])
+        wants: list[Tensor] = []
+        states: list[Tensor] = []
         e, d = x, x
         for tick in clock:
             e = encode(weights, e + waves[0] + tick, masks[0])
             d = decode(weights, d + waves[1] + tick, e, *masks)
-            said.wants.append(halting.pooled(halting.logits(weights.head, e), question))
-            said.logits.append(self.readout(weights, d))
-        return said
+            wants.append(halting.pooled(halting.logits(weights.head, e), question))
+            states.append(d)
+        return Said(read_all(self, weights, states), wants)
+
+
+def read_all(
+    model: LoopedTransformer, weights: Prepared, states: list[Float[Tensor, "S B L D"]]
+) -> list[Float[Tensor, "S B L V"]]:
+    """The scores of many states in one product, so that the gradient of its matrix is summed inside, not in bf16."""
+    return list(model.readout(weights, torch.cat(states, dim=1)).chunk(len(states), dim=1))
 
 
 def fold_cross(weights: dict[str, Tensor], index: int) -> Cross:

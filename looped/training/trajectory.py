@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 from looped.batches import Batch
 from looped.model import halting
 from looped.model.loop import LoopedTransformer, Prepared
-from looped.model.universal import PreparedUniversal, Step, UniversalTransformer, split
+from looped.model.universal import PreparedUniversal, Step, UniversalTransformer, read_all, split
 from looped.training import losses
 from looped.training.backprop import Noise, Outcome
 from looped.training.config import TrainConfig
@@ -99,9 +99,7 @@ def _universal(
     said = model.answer(weights, batch.tokens, batch.loss_mask, most, encode, decode)
     targets, mask = batch.targets, batch.loss_mask
     if said.wants:
-        each = torch.stack([losses.example_loss(logits, targets, mask) for logits in said.logits], dim=-1)
-        right = torch.stack([losses.exact(logits.detach(), targets, mask) for logits in said.logits], dim=-1)
-        return ponder_parts(config, torch.stack(said.wants, dim=-1), each, right)
+        return ponder_parts(config, torch.stack(said.wants, dim=-1), *_read_all(batch, said.logits))
     assert said.encoder is not None
     assert said.decoder is not None
     question, _ = split(mask)
@@ -197,13 +195,19 @@ def _every_step(
     note: Callable[[Tensor], None] = lambda h: None,
 ) -> tuple[Float[Tensor, "S B T"], Bool[Tensor, "S B T"]]:
     """The loss of every row after every step, and whether it is right there; `note` sees each state."""
-    each: list[Tensor] = []
-    right: list[Tensor] = []
+    states: list[Tensor] = []
     h: Tensor | None = None
     for _ in range(most):
         h = walk(h)
         note(h)
-        logits = model.readout(weights, h)
-        each.append(losses.example_loss(logits, batch.targets, batch.loss_mask))
-        right.append(losses.exact(logits.detach(), batch.targets, batch.loss_mask))
-    return torch.stack(each, dim=-1), torch.stack(right, dim=-1)
+        states.append(h)
+    return _read_all(batch, read_all(model, weights, states))
+
+
+def _read_all(
+    batch: Batch, logits: list[Float[Tensor, "S B L V"]]
+) -> tuple[Float[Tensor, "S B T"], Bool[Tensor, "S B T"]]:
+    """The loss of every row by each step's scores, and whether it is right there."""
+    targets, mask = batch.targets, batch.loss_mask
+    each = torch.stack([losses.example_loss(scores, targets, mask) for scores in logits], dim=-1)
+    return each, torch.stack([losses.exact(scores.detach(), targets, mask) for scores in logits], dim=-1)

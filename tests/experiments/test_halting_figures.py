@@ -39,7 +39,7 @@ def test_a_figure_beyond_the_paper_from_start_to_end(cli: Cli, name: str) -> Non
     ours = "fop-loop-adaptive"
     if name == "halting":
         assert told == {
-            (ours, ""), ("ut", ""), ("pondernet", ""), (ours, "start"), (ours, "start act"), (ours, "start ponder"),
+            (ours, ""), ("ut", ""), ("pondernet", ""), (ours, "start"), (ours, "start q act"), (ours, "start q ponder"),
             (ours, "start q..2q"), (ours, "start 2q best"),
         }  # fmt: skip
     else:
@@ -78,7 +78,7 @@ def test_what_a_run_discovered(cli: Cli) -> None:
 def test_lines_are_chosen_by_their_name() -> None:
     figure = paper.get("halting")
     rows = paper.rows(figure, Choice(recipe="quick", tasks=("parity",), methods=("ponder", "ut")))
-    assert [variant(row.run.config) for row in rows] == ["", "start ponder"]
+    assert [variant(row.run.config) for row in rows] == ["", "start q ponder"]
     assert [row.plan.fit(row.run).stops[0] for row in rows] == ["halt", "halt"]
     with pytest.raises(InputError, match="figure halting has no method 'ntp'"):
         paper.rows(figure, Choice(methods=("ntp",)))
