@@ -13,6 +13,7 @@ from running_server import Running
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 SETTLED = "body[data-state=settled]"
 PHONE = {"width": 390, "height": 844}
+PATIENCE = 60_000  # milliseconds: what is tested is what happens, not how fast on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,8 @@ def visit(browser: Any, running: Running) -> Iterator[Callable[..., Any]]:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **window})
         contexts.append(context)
         page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        api.expect.set_options(timeout=PATIENCE)
         page.on(
             "console", lambda said: trouble.append(said.text) if said.type in ("error", "warning") else None
         )
@@ -71,12 +74,13 @@ def test_a_newcomer_sees_a_loop_without_doing_anything(visit: Callable[..., Any]
     page.wait_for_selector(SETTLED)
     assert page.is_visible("#stage")
     assert page.input_value("#model") == "my-copy:seed-0", "the first trained model"
-    assert page.locator("#accuracy svg").count() == 1
+    api.expect(page.locator("#accuracy svg")).to_have_count(1)
     assert "×" in page.inner_text("#stretch")
 
 
 def test_a_question_is_answered(visit: Callable[..., Any]) -> None:
     page = visit(asked("addition", "10+11"))
+    page.wait_for_selector(SETTLED)
     ask(page, "1011+0110")
     assert answer(page) == ("10001", "✓ right")
     assert page.inner_text("#step-shown") == "step 5 of 10", (
@@ -85,8 +89,8 @@ def test_a_question_is_answered(visit: Callable[..., Any]) -> None:
     rules = {row.split()[0]: row.split()[1:] for row in page.locator("#rules tbody tr").all_inner_texts()}
     assert rules["halt"] == ["5", "✓", "10001"]
     assert rules["oracle"][1] == "✗", "the paper's T = n is a step too few for the program"
-    assert page.inner_text("#program-note").startswith("n-RASP-L, done after 5 steps")
-    assert page.locator("#measures svg").count() == 3
+    api.expect(page.locator("#program-note")).to_contain_text("n-RASP-L, done after 5 steps")
+    api.expect(page.locator("#measures svg")).to_have_count(3)
 
 
 def test_steps_are_scrubbed_and_played(visit: Callable[..., Any]) -> None:
@@ -119,7 +123,7 @@ def test_an_address_is_shared_and_reopened(visit: Callable[..., Any]) -> None:
     again.wait_for_selector(SETTLED)
     for field in ("#task", "#model", "#question", "#step", "#layer", "#head"):
         assert again.input_value(field) == page.input_value(field)
-    assert again.locator("#variables button[aria-pressed=true]").inner_text() == "seq"
+    api.expect(again.locator("#variables button[aria-pressed=true]")).to_have_text("seq")
     assert answer(again) == answer(page) == ("4 2 7", "✓ right")
 
 
@@ -137,7 +141,7 @@ def test_a_bad_question_is_refused_in_a_sentence(visit: Callable[..., Any]) -> N
     api.expect(page.locator("#message")).to_contain_text("equally many digits, not 2 and 1")
     assert page.get_attribute("#question", "aria-invalid") == "true"
     ask(page, "10+01")
-    assert page.inner_text("#message") == ""
+    api.expect(page.locator("#message")).to_have_text("")
     assert page.get_attribute("#question", "aria-invalid") == "false"
 
 
@@ -220,9 +224,8 @@ def test_a_phone_shows_everything_without_scrolling_sideways(visit: Callable[...
         "#measures svg",
         "#rules",
     ):
-        box = page.locator(part).first.bounding_box()
-        assert box, part
-        assert box["x"] >= 0
+        api.expect(page.locator(part).first).to_be_visible()
+        assert page.locator(part).first.bounding_box()["x"] >= 0
     page.tap("#play")
     api.expect(page.locator("#play")).to_have_text("Pause")
 
