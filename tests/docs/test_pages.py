@@ -1,0 +1,115 @@
+"""Every python, sh and console block of the documentation runs and prints what the page says; links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from looped.evaluation import stopping
+from looped.methods import METHODS
+from looped.tasks import TASKS
+from looped.training.config import RECIPES
+
+sys.path.insert(0, str(Path(__file__).parent))
+from pages import RUN, blocks, check
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+NAMED = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@pytest.fixture(autouse=True)
+def registries() -> Iterator[None]:
+    """What a page registers is gone after it."""
+    tables: list[dict[str, object]] = [METHODS, TASKS, RECIPES, stopping.RULES]  # type: ignore[list-item]
+    before = [dict(table) for table in tables]
+    yield
+    for table, old in zip(tables, before, strict=True):
+        table.clear()
+        table.update(old)
+
+
+@NAMED
+def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    ran = check(text, page.name, tmp_path)
+    meant = [block for block in blocks(text) if block.language in RUN and block.reason is None]
+    assert ran == len(meant)
+
+
+@NAMED
+def test_what_is_not_run_has_a_reason_worth_reading(page: Path) -> None:
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if block.reason is not None:
+            assert len(block.reason.split()) >= 3, f"{page.name}, line {block.line}: say why"
+
+
+@NAMED
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def test_every_page_is_in_the_sites_menu() -> None:
+    menu = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    assert menu == {page.name for page in PAGES if page.parent.name == "docs"}
+
+
+# --- the tool itself ---------------------------------------------------------------------------------------
+
+GOOD = """
+```python
+x = 2
+print(x + 1)
+```
+
+```text
+3
+```
+
+<!-- not run: a test of this very thing -->
+```sh
+exit 3
+```
+
+```sh
+printf 'a\\nb\\n' | wc -l
+looped --version   # in this process
+```
+
+```console
+$ looped tasks --json | wc -l
+6
+```
+"""
+
+
+def test_a_good_page(tmp_path: Path) -> None:
+    assert check(GOOD, "good", tmp_path) == 3
+
+
+@pytest.mark.parametrize(
+    ("page", "complaint"),
+    [
+        ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "shows another output"),
+        ("```python\nassert False, 'no'\n```\n", "no"),
+        ("```sh\nlooped nothing\n```\n", "ends with 2"),
+        ("```sh\nfalse\n```\n", "ends with 1"),
+        ("```console\n$ looped --version\nlooped 9\n```\n", "prints something else"),
+    ],
+)
+def test_a_bad_page_is_caught(page: str, complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check(page, "bad", tmp_path)
+
+
+def test_reasons_are_read() -> None:
+    page = "<!-- not run: needs a GPU here -->\n```sh\nx\n```\nwords\n```text\ny\n```\n"
+    first, second = blocks(page)
+    assert (first.reason, first.language, first.line) == ("needs a GPU here", "sh", 2)
+    assert (second.reason, second.follows) == (None, False)
