@@ -31,6 +31,7 @@ from looped.tasks.base import Task
 from looped.zoo.card import Card
 
 SPARE_STEPS = 4  # more than twice T(n), for a rule that has not stopped by then
+COMPILED = "compiled"  # the recipe of a program in weights
 SLACK = 1.15  # how many times the shortest row of a parcel the longest may be
 ALONE_OR_NOT = ("oracle", "halt")  # rules that stop a row at the same step whatever it shares a parcel with
 
@@ -46,7 +47,7 @@ class Solver:
     weights: Prepared
     trained_max_length: int
     seed: int = 0
-    recipe: str = ""
+    recipe: str = ""  # `compiled` for a program in weights
     loops: Loops = PLAIN  # how many steps its training gave a problem
     card: Card | None = None  # of a shipped model
 
@@ -91,7 +92,10 @@ class Solver:
     def __repr__(self) -> str:
         config = self.model.config
         size = f"{self.model.layout.parameters:,} parameters, {config.layers} layers, width {config.width}"
-        return f"{self.name}: {self.task.name} by {self.method.name}, lengths to {self.trained_max_length} ({size})"
+        how = f"by {self.method.name}, lengths to {self.trained_max_length}"
+        if self.recipe == COMPILED:
+            how = f"compiled from its program, rows of up to {self.trained_max_length} tokens"
+        return f"{self.name}: {self.task.name} {how} ({size})"
 
 
 def answer(solver: Solver, questions: Sequence[list[str]], stop: str | None = None) -> list[Answer]:

@@ -15,6 +15,7 @@ from looped.compiler.compiled import Compiled
 from looped.errors import InputError
 from looped.model import build
 from looped.rasp import programs
+from looped.solve import solver
 from looped.solve.solver import Solver
 from looped.zoo import shelf
 
@@ -66,9 +67,8 @@ def _of_program(name: str, made: Compiled, device: torch.device | str) -> Solver
             f"{name} is the program {made.card.program}, which belongs to no task that asks questions"
         )
     method = methods.get("fop-loop-adaptive-wo")
-    return Solver(
-        name, tasks.get(made.card.program), method, made.model, made.prepare(device), made.card.max_length
-    )
+    task, weights = tasks.get(made.card.program), made.prepare(device)
+    return Solver(name, task, method, made.model, weights, made.card.max_length, recipe=solver.COMPILED)
 
 
 def _of_seed(name: str, path: Path, device: torch.device | str) -> Solver:
