@@ -1,9 +1,10 @@
 """`python -m looped.zoo`: what is shipped; `python -m looped.zoo add RUN --name NAME`: one more.
 
     python -m looped.zoo add runs/copy-fast --name copy-fast --results results/copy-fast.json --half
-    python -m looped.zoo add copy-fast.safetensors --name copy-fast --results copy-fast.json --summary summaries.jsonl
+    python -m looped.zoo add copy.safetensors --name copy-fast --results copy.json --history runs/copy-fast
 
-`--seed auto` (the default) takes the seed with the lowest final training loss and says so in the card.
+`--seed auto` (the default) takes the seed with the lowest mean training loss over the last tenth of its run, and the
+card says so.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         lengths = tuple(parse_lengths(args.lengths)) if args.lengths else ()
         order = Order(
-            args.run, args.name, tuple(args.results), args.seed, args.summary, args.half, lengths, args.samples,
+            args.run, args.name, tuple(args.results), args.seed, args.history, args.half, lengths, args.samples,
             args.device, args.trained_on,
         )  # fmt: skip
         card = add(order)
@@ -54,11 +55,9 @@ def _parser() -> argparse.ArgumentParser:
         "--results", type=Path, nargs="*", default=[], help="what `looped evaluate --out` wrote of it"
     )
     one.add_argument(
-        "--seed", default="auto", help="auto: the lowest final training loss; or a seed's number"
+        "--seed", default="auto", help="auto: the lowest training loss over the last tenth; or a number"
     )
-    one.add_argument(
-        "--summary", type=Path, help="what training printed, for a checkpoint without its folder"
-    )
+    one.add_argument("--history", type=Path, help="the run's folder, for a checkpoint that lies elsewhere")
     one.add_argument("--half", action="store_true", help="numbers of 16 bits, if accuracies stay equal")
     one.add_argument("--lengths", help="to measure, or to compare both precisions at: 20,40")
     one.add_argument("--samples", type=int, default=256, help="problems a length")

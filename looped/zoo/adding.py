@@ -38,8 +38,10 @@ class Order:
     source: Path  # a run's folder or one seed's checkpoint
     name: str  # on the shelf
     results: tuple[Path, ...] = ()  # what `looped evaluate --out` wrote of it; none: it is measured now
-    seed: str = "auto"  # auto: the lowest final training loss; or its number
-    summary: Path | None = None  # what training printed, for a checkpoint without its folder
+    seed: str = "auto"  # auto: the lowest training loss over the last tenth; or its number
+    history: Path | None = (
+        None  # the run's folder (configuration and metrics), for a checkpoint that lies elsewhere
+    )
     half: bool = False  # numbers of 16 bits, if accuracies stay equal
     lengths: tuple[int, ...] = ()  # to measure now, and to compare both precisions at
     samples: int = 256  # a length
@@ -50,7 +52,7 @@ class Order:
 def add(order: Order) -> Card:
     """Puts weights and card on the shelf and returns the card; raises before anything is written."""
     _check_name(order.name)
-    trained, chosen, seconds = choose(order.source, order.seed, order.summary)
+    trained, chosen, seconds = choose(order.source, order.seed, order.history)
     task = tasks.get(trained.config.task)
     lengths = order.lengths or tuple(sorted({trained.config.max_length, task.paper.test_length}))
     device = devices.pick(order.device)

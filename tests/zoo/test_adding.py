@@ -39,9 +39,11 @@ def trained(tmp_path: Path) -> Path:
     """A run's folder with fresh weights: how good they are does not matter here."""
     folder = tmp_path / "run"
     with runs.Run(folder, CONFIG) as run:
-        for seed, loss in ((0, 0.5), (4, 0.25)):
-            run.save_seed(seed, Layout(CONFIG.model).initialise([seed])[0], 7)
-            run.log([{"kind": "training", "step": 7, "seed": seed, "loss": loss, "seconds": 3.5}])
+        for seed in (0, 4):
+            run.save_seed(seed, Layout(CONFIG.model).initialise([seed])[0], 100)
+        for step, first, second in ((50, 0.0, 9.0), (91, 0.5, 0.3), (100, 0.5, 0.2)):
+            same = {"kind": "training", "step": step, "training": True, "seconds": step / 10}
+            run.log([same | {"seed": seed, "loss": loss} for seed, loss in ((0, first), (4, second))])
     return folder
 
 
@@ -62,9 +64,12 @@ def result(path: Path, config: TrainConfig, seeds: tuple[int, ...] = (0, 4)) -> 
 def test_a_run_with_its_results(trained: Path, tmp_path: Path) -> None:
     file = result(tmp_path / "r.json", CONFIG)
     card = add(Order(trained, "copy-quick", (file,), trained_on="a GPU"))
-    assert (card.seed, card.task, card.max_length, card.steps) == (4, "copy", 4, 7)
-    assert card.chosen == "the lowest final training loss of its run (by seed: 0: 0.5, 4: 0.25)"
-    assert card.trained.seconds == 3.5
+    assert (card.seed, card.task, card.max_length, card.steps) == (4, "copy", 4, 100)
+    assert (
+        card.chosen
+        == "the lowest mean training loss over the last tenth of its run (by seed: 0: 0.5, 4: 0.25)"
+    )
+    assert card.trained.seconds == 10.0
     assert card.trained.command == (
         "looped train copy --method fop-loop-adaptive --recipe quick --seeds 0,4 --set max_length=4"
     )
@@ -93,20 +98,22 @@ def test_what_is_shipped_answers_by_its_name(trained: Path, tmp_path: Path) -> N
     assert "copy-long*" in looped.zoo()._repr_html_()
 
 
-def test_a_bare_checkpoint_with_what_training_printed(trained: Path, tmp_path: Path) -> None:
-    file, summary = result(tmp_path / "r.json", CONFIG), tmp_path / "summaries.jsonl"
-    line = {"task": "copy", "method": "fop-loop-adaptive", "recipe": "quick", "seconds": 12.34}
-    seeds = [{"seed": 0, "loss": None}, {"seed": 4, "loss": 0.125}]
-    summary.write_text(
-        json.dumps(line | {"task": "parity", "seeds": seeds}) + "\n" + json.dumps(line | {"seeds": seeds})
-    )
-    card = add(Order(trained / "seed-4.safetensors", "copy-quick", (file,), summary=summary))
-    assert card.chosen == "the lowest final training loss of its run (by seed: 0: none, 4: 0.12)"
-    assert card.trained.seconds == 12.3
-    unknown = add(Order(trained / "seed-0.safetensors", "copy-quick", (file,)))
-    assert "not known" in unknown.chosen
-    with pytest.raises(InputError, match="holds seed 0, not 4"):
-        add(Order(trained / "seed-0.safetensors", "copy-quick", (file,), seed="4"))
+def test_a_bare_checkpoint_with_its_history(trained: Path, tmp_path: Path) -> None:
+    file, bare = result(tmp_path / "r.json", CONFIG), tmp_path / "c.safetensors"
+    bare.write_bytes((trained / "seed-4.safetensors").read_bytes())
+    card = add(Order(bare, "copy-quick", (file,), history=trained))
+    assert card.chosen.startswith("the lowest mean training loss")
+    assert card.trained.seconds == 10.0
+    assert "not known" in add(Order(bare, "copy-quick", (file,))).chosen
+    by_hand = add(Order(trained / "seed-0.safetensors", "copy-quick", (file,), history=trained))
+    assert by_hand.chosen.startswith("named by hand")
+    with pytest.raises(InputError, match="holds seed 4, not 0"):
+        add(Order(bare, "copy-quick", (file,), seed="0"))
+    with (
+        runs.Run(tmp_path / "other", replace(CONFIG, steps=5)),
+        pytest.raises(InputError, match="another run"),
+    ):
+        add(Order(bare, "copy-quick", (file,), history=tmp_path / "other"))
 
 
 def test_without_results_it_is_measured(trained: Path) -> None:
@@ -179,8 +186,8 @@ def test_too_much_for_the_shelf(trained: Path, tmp_path: Path, monkeypatch: pyte
 
 
 def test_reasons() -> None:
-    assert reason({3: 0.1}, 3) == "the only seed of its run (final training loss by seed: 3: 0.1)"
-    assert reason({0: None, 1: None}, 1).startswith("named by hand")
+    assert reason({3: 0.1}, 3).startswith("the only seed of its run (mean training loss")
+    assert reason({0: 0.1, 1: 0.2}, 1) == "named by hand (by seed: 0: 0.1, 1: 0.2)"
 
 
 def test_the_command_names_what_differs_from_the_recipe() -> None:
@@ -191,7 +198,7 @@ def test_the_command_names_what_differs_from_the_recipe() -> None:
 def test_the_command_line(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = result(tmp_path / "r.json", CONFIG)
     assert main(["add", str(trained), "--name", "copy-quick", "--results", str(file)]) == 0
-    assert capsys.readouterr().out.startswith("copy-quick: seed 4, the lowest final training loss")
+    assert capsys.readouterr().out.startswith("copy-quick: seed 4, the lowest mean training loss")
     assert main([]) == 0
     assert "copy-quick*" in capsys.readouterr().out
     assert main(["add", str(tmp_path / "none"), "--name", "x"]) == 2
