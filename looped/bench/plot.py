@@ -28,14 +28,18 @@ def save(lines: Lines, path: Path) -> None:
 
 
 def draw(lines: Lines) -> Figure:
-    """Three panels side by side."""
+    """A panel for each kind of measurement that is there, side by side."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 3.6), layout="constrained")
-    step, seeds, lengths = figure.subplots(1, 3, width_ratios=(1.5, 1, 1))
-    _step(step, lines)
-    _seeds(seeds, lines)
-    _lengths(lengths, lines)
+    panels = [(_step, 1.5)]
+    panels += [(_seeds, 1.0)] if chosen(lines, "scale") else []
+    panels += [(_lengths, 1.0)] if chosen(lines, "infer") else []
+    widths = [width for _, width in panels]
+    figure = Figure(figsize=(3.2 * sum(widths), 3.6), layout="constrained")
+    for axes, (panel, _) in zip(
+        figure.subplots(1, len(panels), width_ratios=widths, squeeze=False)[0], panels, strict=True
+    ):
+        panel(axes, lines)
     return figure
 
 

@@ -25,7 +25,7 @@ def last_stage(
     width: int | None = None,
     batch: int | None = None,
 ) -> TrainConfig:
-    """The recipe `fast` with a curriculum of one stage: its last, where gradient steps are dearest."""
+    """The recipe `fast` without noise, in a curriculum of one stage: its last, where steps are dearest."""
     if seeds < 1:
         raise InputError(f"a bench needs at least 1 seed, not {seeds}")
     config = recipes.make(task, METHOD, RECIPE, tuple(range(seeds)))
@@ -35,6 +35,7 @@ def last_stage(
         max_length=longest,
         start_length=longest,
         batch=batch or config.batch,
+        noise=0.0,  # the peer has none, and the same step is to be compared
         model=replace(config.model, width=width or config.model.width),
     )
 

@@ -65,7 +65,7 @@ def jobs(device: torch.device, small: bool) -> Iterator[Job]:
 def _cuda_jobs() -> Iterator[Job]:
     for task in tasks.TASKS:
         yield "train", {"task": task, "seeds": 5}
-    yield "equal", {"task": "copy", "seeds": 2}
+    yield "equal", {"task": "copy", "seeds": 2, "batch": 16}
     yield "memory", {"task": "copy"}
     yield "scale", {"task": "copy", "seeds": 32}
     yield "infer", {"task": "copy"}

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from looped.batches import Batch
-from looped.evaluation.reading import is_done, read, rows_at_once, window_start
+from looped.evaluation.reading import is_done, motion, read, rows_at_once, window_start
 from looped.evaluation.stopping import OnlineRule, Present
 from looped.model.loop import LoopedTransformer, Prepared
 
@@ -64,6 +64,8 @@ def _watch(
     correct, steps = torch.zeros_like(running), torch.full_like(running, max_steps, dtype=torch.long)
     unchanged = torch.zeros_like(needed)
     before: Tensor | None = None
+    last: Tensor | None = None
+    moves = any(rule.needs_motion for rule in rules)
     gate = model.gate(weights, batch.loss_mask[None])
     states = model.unroll(weights, batch.tokens.expand(seeds, -1, -1), max_steps, gate)
     for t, h in enumerate(states, start=1):
@@ -73,7 +75,9 @@ def _watch(
             unchanged = torch.where(same, unchanged + 1, 0)
         before = reading.answer
         done = is_done(model.config, h)
-        now = Present(t, reading.surprise, unchanged, needed, done, gate.halted)
+        moved = motion(last, h) if moves else None
+        last = h if moves else None
+        now = Present(t, reading.surprise, unchanged, needed, done, gate.halted, moved)
         stops = torch.stack([rule.stops(now) for rule in rules])
         if t == max_steps:
             stops = torch.ones_like(stops)
