@@ -23,7 +23,7 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation import universal
 from looped.evaluation.grid import unroll_grid
-from looped.evaluation.reading import is_done, read, rows_at_once, window_start
+from looped.evaluation.reading import is_done, motion, read, rows_at_once, window_start
 from looped.evaluation.stopping import OnlineRule, Oracle, Present, Rule
 from looped.model import positions
 from looped.model.attention import Cache
@@ -61,7 +61,8 @@ def run_adaptive(
     """
     seeds, rows = weights.embed.shape[0], batch.tokens.shape[0]
     if not isinstance(rule, OnlineRule):
-        needed = rule.steps(unroll_grid(model, weights, batch, max_steps, chunk=chunk))
+        grid = unroll_grid(model, weights, batch, max_steps, chunk=chunk, motion=rule.needs_motion)
+        needed = rule.steps(grid)
         rule = Oracle()
     else:
         needed = batch.steps.expand(seeds, rows)
@@ -102,6 +103,7 @@ def _run_chunk(
     gate = model.gate(weights, batch.loss_mask[None])
     h: Tensor | None = None
     before: Tensor | None = None
+    last: Tensor | None = None
     for t in range(1, max_steps + 1):
         after = model.step(weights, model.inject(h, x))
         seen, h = gate.after(after)
@@ -112,7 +114,9 @@ def _run_chunk(
             unchanged = torch.where(changed, 0, unchanged + 1)
         before = reading.answer
         done = is_done(model.config, h)
-        now = Present(t, reading.surprise, unchanged, needed[every, row], done, gate.halted)
+        moved = motion(last, seen) if rule.needs_motion else None
+        last = seen if rule.needs_motion else None
+        now = Present(t, reading.surprise, unchanged, needed[every, row], done, gate.halted, moved)
         stops = running & rule.stops(now)
         if t == max_steps:
             stops = running
@@ -126,6 +130,7 @@ def _run_chunk(
             row, running, unchanged, before = (y[every, keep] for y in (row, running, unchanged, before))
             x, h = x[every, keep], h[every, keep]
             gate.keep(every, keep)
+            last = None if last is None else last[every, keep]
 
 
 def _write(

@@ -46,7 +46,8 @@ def discover(
         blind = {"first_right": None, "held_from": None, "held": None, "random_exit": None}
         return [row.as_dict() | {"needed": needed} | blind for row in found]
     run = max_steps or max(reach(subject, length), oracle_steps(subject, length))
-    grid = length_grid(subject, length, samples, seed=seed, family=family, max_steps=run)
+    moves = any(rule.needs_motion for rule in rules)
+    grid = length_grid(subject, length, samples, seed=seed, family=family, max_steps=run, motion=moves)
     seen = trajectory_facts(grid)
     rows: Rows = []
     for rule in rules:

@@ -25,6 +25,7 @@ from torch import Tensor
 from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation.reading import is_done, read, rows_at_once, window_start
+from looped.evaluation.reading import motion as reading_motion
 from looped.model.loop import LoopedTransformer, Prepared
 
 
@@ -38,6 +39,7 @@ class StepGrid:
     needed: Int[Tensor, "N"]  # the oracle's T
     done: Bool[Tensor, "S T N"] | None = None  # the model says that the answer is there, if it can
     halting: Float[Tensor, "S T N"] | None = None  # probability of having halted by then, if it has a head
+    motion: Float[Tensor, "S T N"] | None = None  # how far the state has moved at most, if it was asked for
 
     @property
     def max_steps(self) -> int:
@@ -47,11 +49,18 @@ class StepGrid:
 
 @torch.inference_mode()
 def unroll_grid(
-    model: LoopedTransformer, weights: Prepared, batch: Batch, max_steps: int, *, chunk: int | None = None
+    model: LoopedTransformer,
+    weights: Prepared,
+    batch: Batch,
+    max_steps: int,
+    *,
+    chunk: int | None = None,
+    motion: bool = False,
 ) -> StepGrid:
     """Runs every row of an unstacked batch for `max_steps` steps, all seeds side by side.
 
-    `chunk` rows go through the loop at a time: as many as fit the memory bound, unless given.
+    With `motion`, also how far states move. `chunk` rows go through the loop at a time: as many as fit the memory
+    bound, unless given.
     """
     if max_steps < 1:
         raise InputError(f"the number of loop steps must be at least 1, not {max_steps}")
@@ -64,12 +73,14 @@ def unroll_grid(
     changed = torch.ones(shape, dtype=torch.bool, device=batch.tokens.device)
     done = None if model.config.halt is None else torch.zeros_like(correct)
     halting = None if model.config.halting == "none" else torch.zeros_like(surprise)
+    moved = torch.zeros_like(surprise) if motion else None
     for first in range(0, rows, chunk):
         here = slice(first, first + chunk)
         part = batch.rows(here)
         start = window_start(part.loss_mask)
         counted, targets = part.loss_mask[None, :, start:], part.targets[None, :, start:]
         before: Tensor | None = None
+        last: Tensor | None = None
         gate = model.gate(weights, part.loss_mask[None])
         states = model.unroll(weights, part.tokens.expand(seeds, -1, -1), max_steps, gate)
         for t, h in enumerate(states):
@@ -81,10 +92,12 @@ def unroll_grid(
                 done[:, t, here] = now
             if halting is not None and gate.halted is not None:
                 halting[:, t, here] = gate.halted
+            if moved is not None:
+                moved[:, t, here], last = reading_motion(last, h), h
             if before is not None:
                 changed[:, t, here] = ((reading.answer != before) & counted).any(-1)
             before = reading.answer
-    return StepGrid(correct, surprise, changed, batch.steps, done, halting)
+    return StepGrid(correct, surprise, changed, batch.steps, done, halting, moved)
 
 
 def join(grids: Sequence[StepGrid]) -> StepGrid:
@@ -93,12 +106,14 @@ def join(grids: Sequence[StepGrid]) -> StepGrid:
         torch.cat([getattr(grid, name) for grid in grids], dim=-1)
         for name in ("correct", "surprise", "changed", "needed")
     )
-    done = [grid.done for grid in grids if grid.done is not None]
-    halting = [grid.halting for grid in grids if grid.halting is not None]
+
+    def optional(name: str) -> Tensor | None:
+        found = [getattr(grid, name) for grid in grids if getattr(grid, name) is not None]
+        return torch.cat(found, dim=-1) if found else None
+
     return StepGrid(
-        correct, surprise, changed, needed,
-        torch.cat(done, dim=-1) if done else None, torch.cat(halting, dim=-1) if halting else None,
-    )  # fmt: skip
+        correct, surprise, changed, needed, optional("done"), optional("halting"), optional("motion")
+    )
 
 
 def correct_at(grid: StepGrid, steps: Int[Tensor, "S N"]) -> Bool[Tensor, "S N"]:

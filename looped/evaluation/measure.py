@@ -102,7 +102,10 @@ def measure(
             outcomes = [_generated(subject, length, samples, seed, family)] * len(rules)
         else:
             run = _steps_to_run(subject, length, rules, max_steps)
-            unrolled = length_grid(subject, length, samples, seed=seed, family=family, max_steps=run)
+            moves = any(rule.needs_motion for rule in rules)
+            unrolled = length_grid(
+                subject, length, samples, seed=seed, family=family, max_steps=run, motion=moves
+            )
             outcomes = [_stopped(unrolled, rule) for rule in rules]
         fresh = [
             Row(
@@ -159,14 +162,21 @@ def check(
 
 
 def length_grid(
-    subject: Subject, length: int, samples: int, *, seed: int, family: str = UNIFORM, max_steps: int
+    subject: Subject,
+    length: int,
+    samples: int,
+    *,
+    seed: int,
+    family: str = UNIFORM,
+    max_steps: int,
+    motion: bool = False,
 ) -> StepGrid:
     """The step grid of fresh test problems of one length, for rules and for curves over steps."""
     if subject.method.prediction == "ntp":
         raise InputError(f"{subject.method.name} decodes token by token and has no step grid")
     return grid.join(
         [
-            grid.unroll_grid(subject.model, subject.weights, batch, max_steps)
+            grid.unroll_grid(subject.model, subject.weights, batch, max_steps, motion=motion)
             for batch in draw_batches(subject, length, samples, seed=seed, family=family)
         ]
     )

@@ -58,6 +58,18 @@ def is_done(config: ModelConfig, h: Float[Tensor, "S B L D"]) -> Bool[Tensor, "S
     return None if config.halt is None else h[:, :, -1, config.halt] > 0.5
 
 
+def motion(before: Float[Tensor, "S B L D"] | None, h: Float[Tensor, "S B L D"]) -> Float[Tensor, "S B"]:
+    """How far the position of each row that moves most has come since the step before, relative to its size.
+
+    Every position of the row counts: an answer may stand still while what will change it is still on its way.
+    """
+    if before is None:
+        return torch.full(h.shape[:2], float("inf"), device=h.device)
+    moved: Tensor = torch.linalg.vector_norm(h - before, dim=-1)
+    moved = moved / torch.linalg.vector_norm(h, dim=-1).clamp(min=1e-9)
+    return moved.amax(-1).float()
+
+
 def rows_at_once(config: ModelConfig, seeds: int, size: int, device: torch.device, kept: int = 0) -> int:
     """How many rows of `size` tokens fit the memory bound; `kept` is what each token keeps besides."""
     state = config.width * (8 + 2 * config.expansion) + 4 * config.vocab

@@ -7,14 +7,15 @@
 | `confidence-batch` | where the mean surprise of all examples is lowest (eq. 2, B = N)| no         |
 | `threshold=ε`      | at the first step with surprise below ε, else at the last       | yes        |
 | `converged=k`      | once its answer has stood for k steps, else at the last         | yes        |
+| `settled=ε`        | at the first step that moves no position's state by more than ε | yes        |
 | `halt=p`           | where the model itself says that it is done, else at the last   | yes        |
 | `halt-mode`        | at the step at which its halting head most probably halts       | no         |
 
-Without a number, ε is .01 and k is 3. A compiled model says yes or no; one with a halting head is done once it has
-halted with probability p, .5 unless given (with ACT, once every position that counts has halted, whatever p).
-Where two steps are equally sure, the earlier one is taken. `converged` names the step at which it knows; the answer it
-gives has stood since k steps before. A mean over examples is eq. 2's mean over all positions, because examples of one
-length have equally many positions that count.
+Without a number, `threshold`'s ε is .01, `settled`'s .1 (of the state's size), and k is 3. A compiled model says yes or
+no; one with a halting head is done once it has halted with probability p, .5 unless given (with ACT, once every
+position that counts has halted, whatever p). Where two steps are equally sure, the earlier one is taken. `converged`
+names the step at which it knows; the answer it gives has stood since k steps before. A mean over examples is eq. 2's
+mean over all positions, because examples of one length have equally many positions that count.
 
 A rule that decides on the fly is stated once, as a question about the present step (`OnlineRule.stops`); its
 answer on a grid follows, and `decode.run_adaptive` uses the same question to let finished rows leave. A
@@ -39,6 +40,7 @@ from looped.evaluation.grid import StepGrid
 DEFAULT_THRESHOLD = 0.01
 DEFAULT_PATIENCE = 3
 DEFAULT_HALT = 0.5
+DEFAULT_MOTION = 0.1
 NOT_SAID = "the rule halt is for models that say when they are done; this one does not"
 
 
@@ -46,6 +48,9 @@ class Rule(ABC):
     """A way to choose a step."""
 
     name: str  # as `get` reads it, parameter included
+    needs_motion = (
+        False  # whether it looks at how far states move, which is computed only where it is asked for
+    )
 
     @abstractmethod
     def steps(self, grid: StepGrid) -> Int[Tensor, "S N"]:
@@ -62,6 +67,7 @@ class Present:
     needed: Int[Tensor, "S N"]  # the oracle's T
     done: Bool[Tensor, "S N"] | None = None  # what the model says, if it can
     halting: Float[Tensor, "S N"] | None = None  # how surely it has halted, if it has a head
+    motion: Float[Tensor, "S N"] | None = None  # how far its state has moved, where somebody asked
 
 
 class OnlineRule(Rule):
@@ -82,7 +88,8 @@ class OnlineRule(Rule):
             unchanged = torch.where(grid.changed[:, t], 0, unchanged + 1)
             done = None if grid.done is None else grid.done[:, t]
             halting = None if grid.halting is None else grid.halting[:, t]
-            now = Present(t + 1, grid.surprise[:, t], unchanged, needed, done, halting)
+            motion = None if grid.motion is None else grid.motion[:, t]
+            now = Present(t + 1, grid.surprise[:, t], unchanged, needed, done, halting, motion)
             stops = running & self.stops(now)
             chosen = torch.where(stops, t + 1, chosen)
             running &= ~stops
@@ -156,6 +163,23 @@ class Converged(OnlineRule):
         return now.unchanged >= self.patience
 
 
+class Settled(OnlineRule):
+    """Stops an example once no position's state moves any more: at a fixed point, nothing can change."""
+
+    needs_motion = True
+
+    def __init__(self, below: float = DEFAULT_MOTION) -> None:
+        if not 0 < below < float("inf"):
+            raise InputError(f"a state's motion must be compared with a number above 0, not {below}")
+        self.below = below
+        self.name = "settled" if below == DEFAULT_MOTION else f"settled={below:g}"
+
+    def stops(self, now: Present) -> Bool[Tensor, "S N"]:
+        """Where the last step has hardly moved anything."""
+        assert now.motion is not None
+        return now.motion < self.below
+
+
 class Halt(OnlineRule):
     """Stops an example when the model says that its answer is there."""
 
@@ -206,6 +230,7 @@ RULES: Mapping[str, tuple[Callable[..., Rule], Callable[[str], int | float] | No
     "confidence-batch": (ConfidenceBatch, None),
     "threshold": (Threshold, _parameter(float)),
     "converged": (Converged, _parameter(int)),
+    "settled": (Settled, _parameter(float)),
     "halt": (Halt, _parameter(float)),
     "halt-mode": (HaltMode, None),
 }

@@ -107,10 +107,10 @@ FIGURES: dict[str, Figure] = {
     )
 }
 
-AT_T = Line(OURS, ("oracle", "converged"), "halting")
+AT_T = Line(OURS, ("oracle", "settled", "converged"), "halting")
 HEAD = ("halt", "halt-mode", "halt=0.1", "halt=0.3", "halt=0.7", "halt=0.9")
 START = "model.positions=start"  # without T(n), equal tokens can be counted from a start alone (model/positions.py)
-SETTLED = ("converged", "confidence", "converged=1", "converged=6")
+SETTLED = ("oracle", "settled", "confidence", "converged", "converged=6")  # `oracle`: as many as `loops` says
 
 
 def _variant(label: str, stops: tuple[str, ...], *changes: str) -> Line:
@@ -139,10 +139,10 @@ BEYOND: dict[str, Figure] = {
             "how much a wrong T in training costs",
             (
                 AT_T,
-                _variant("T+1", ("oracle", "converged"), "loops=T+1"),
-                _variant("2T", ("oracle", "converged"), "loops=2T"),
-                _variant("T/2", ("oracle", "converged"), "loops=T/2"),
-                _variant("20", ("oracle", "converged"), "loops=20"),
+                _variant("T+1", AT_T.stops, "loops=T+1"),
+                _variant("2T", AT_T.stops, "loops=2T"),
+                _variant("T/2", AT_T.stops, "loops=T/2"),
+                _variant("20", AT_T.stops, "loops=20"),
             ),
         ),
     )

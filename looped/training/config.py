@@ -115,11 +115,8 @@ class TrainConfig:
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """The stopping rule for models of this kind: their own, T(n), or, where nobody may know it, `converged`."""
-        if self.model.halting != "none":
-            return ("halt",)
-        free = self.supervision == "best" or loops.parse(self.loops).free
-        return ("converged",) if free else ("oracle",)
+        """The stopping rule for models of this kind: their own, or as many steps as training first asked after."""
+        return ("oracle",) if self.model.halting == "none" else ("halt",)
 
     @property
     def seed_lrs(self) -> tuple[float, ...]:

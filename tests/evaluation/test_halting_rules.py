@@ -172,3 +172,33 @@ def test_rows_of_a_universal_transformer(name: str) -> None:
     assert all(1 <= row.mean_steps <= 5 for row in rows)
     with pytest.raises(InputError, match="decides itself when to stop: only halt"):
         measure(made, [1], 6, seed=0, stops=["oracle"])
+
+
+# --- at a fixed point ---------------------------------------------------------------------------------------
+
+
+def test_settled_stops_where_nothing_moves() -> None:
+    grid = grid_of(HALTING)
+    motion = torch.tensor([[9.0, 0.5, 0.05, 0.2], [9.0, 0.2, 0.15, 0.11], [9.0, 0.01, 0.0, 0.0]]).T[None]
+    moving = replace(grid, motion=motion)
+    assert stopping.get("settled").steps(moving).tolist() == [[3, 4, 2]]
+    assert stopping.get("settled=0.18").steps(moving).tolist() == [[3, 3, 2]]
+    assert stopping.get("settled=0.1").name == "settled"
+    with pytest.raises(InputError, match="above 0"):
+        stopping.get("settled=0")
+
+
+def test_settled_rows_leave_where_the_grid_says(subject, batch_for) -> None:
+    model = subject()
+    batch = batch_for(model, [1, 2, 3, 4, 5, 5])
+    grid = unroll_grid(model.model, model.weights, batch, 12, motion=True)
+    assert grid.motion is not None
+    assert bool(grid.motion[:, 0].isinf().all()), "nothing to compare the first step with"
+    below = float(grid.motion[:, 1:].median())
+    rule = stopping.get(f"settled={below:g}")
+    chosen = rule.steps(grid)
+    assert len(set(chosen.flatten().tolist())) > 1, "an example that tells nothing"
+    answers = run_adaptive(model.model, model.weights, batch, rule, 12)
+    assert torch.equal(answers.steps, chosen)
+    rows = measure(model, [3], 4, seed=0, stops=["settled", "oracle"])
+    assert [row.stop for row in rows[::2]] == ["settled", "oracle"]

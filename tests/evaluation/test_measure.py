@@ -33,7 +33,7 @@ def test_rows_are_in_order_and_complete(subject: MakeSubject) -> None:
     rows = measure(subject(), [2, 4], 10, seed=0, stops=ALL_RULES, on_progress=heard.append)
     key = [(row.length, row.stop, row.seed) for row in rows]
     assert key == [(length, stop, seed) for length in (2, 4) for stop in ALL_RULES for seed in (3, 4)]
-    assert [len(part) for part in heard] == [10, 10]
+    assert [len(part) for part in heard] == [12, 12]
     assert [row for part in heard for row in part] == rows
 
 
@@ -52,7 +52,7 @@ def test_accuracy_and_steps_are_those_of_the_grid(rule: str, subject: MakeSubjec
     who = lucky(subject("parity"))
     rows = measure(who, [1], 40, seed=5, stops=(rule,))
     (batch,) = draw_batches(who, 1, 40, seed=5)
-    grid = grids.unroll_grid(who.model, who.weights, batch, 2)
+    grid = grids.unroll_grid(who.model, who.weights, batch, 2, motion=True)
     steps = stopping.get(rule).steps(grid)
     assert [row.accuracy for row in rows] == grids.accuracy(grid, steps).tolist()
     assert [row.mean_steps for row in rows] == steps.double().mean(1).tolist()

@@ -63,9 +63,9 @@ def test_what_a_run_discovered(cli: Cli) -> None:
     head, first, *_ = out.splitlines()
     assert head.split()[:2] == ["run", "length"]
     assert first.split()[:3] == ["free", "2", "2"]
-    assert "converged" in first, "nobody may know T(n)"
+    assert "oracle" in first, "as many steps as the rule of its training says"
     rows = json.loads(Path("found.json").read_text())["rows"]
-    assert [(row["length"], row["stop"]) for row in rows] == [(2, "converged"), (3, "converged")]
+    assert [(row["length"], row["stop"]) for row in rows] == [(2, "oracle"), (3, "oracle")]
     code, out, _ = cli(
         "discover", "runs/free", "--lengths", "2", "--samples", "5", "--stop", "oracle", "--json"
     )
