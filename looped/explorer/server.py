@@ -37,7 +37,7 @@ from looped.explorer.kept import Kept
 from looped.explorer.limits import LIMITS, Limits
 from looped.explorer.models import Model, Shelf
 from looped.explorer.turns import Busy, Turns
-from looped.explorer.watch import STRETCHES, Asked, Watch, ask
+from looped.explorer.watch import STRETCHES, USUAL_STRETCH, Asked, Watch, ask
 
 T = TypeVar("T")
 LARGEST_SEED = 2**53 - 1  # what a page can count to
@@ -227,6 +227,7 @@ def _catalogue(shelf: Shelf, limits: Limits) -> dict[str, object]:
         "version": __version__,
         "limits": limits.public(),
         "stretches": list(STRETCHES),
+        "stretch": USUAL_STRETCH,
         "tasks": [
             {
                 "name": task.name,

@@ -35,8 +35,9 @@ from looped.solve.threads import fitting_threads
 from looped.vocab import Vocab
 
 KEPT = 4  # tokens a position whose shares are told; the rest are "others"
-RULES = tuple(name for name in stopping.RULES if name != "confidence-batch")  # which is for many questions
-STRETCHES = (1.0, 1.5, 2.0, 3.0)  # how far to run, in multiples of T(n)
+RULES = ("oracle", "confidence", "threshold", "converged", "halt", "halt-mode")  # each for one question alone
+STRETCHES = (1.0, 1.25, 1.5, 2.0, 3.0)  # how far to run, in multiples of T(n)
+USUAL_STRETCH = 1.25  # far enough to see what an overrun does
 
 Keep = Callable[[int, Float[Tensor, "L D"]], None]  # told of every step and the state after it
 
@@ -83,12 +84,13 @@ class Step:
     answer: str
 
 
-def ask(model: Model, text: str, stretch: float = 1.5, limits: Limits = LIMITS) -> Asked:
+def ask(model: Model, text: str, stretch: float = USUAL_STRETCH, limits: Limits = LIMITS) -> Asked:
     """Reads a typed question for a model; raises a sentence where it is no question or too long."""
     if len(text) > limits.text:
         raise InputError(f"the question has {len(text)} characters; at most {limits.text} are read")
     if stretch not in STRETCHES:
-        raise InputError(f"the loop runs for 1, 1.5, 2 or 3 times T(n) steps, not {stretch:g}")
+        known = ", ".join(f"{each:g}" for each in STRETCHES)
+        raise InputError(f"the loop runs for {known} times T(n) steps, not {stretch:g}")
     task, method = model.solver.task, model.solver.method
     tokens = task.parse(text)
     length, _ = task.measure(tokens)

@@ -17,7 +17,7 @@ import numpy as np
 from looped import serial
 from looped.errors import InputError
 from looped.explorer.program import Grid
-from looped.explorer.watch import Step, Watch
+from looped.explorer.watch import USUAL_STRETCH, Step, Watch
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class RunRequest:
 
     model: str
     question: str
-    stretch: float = 1.5  # how far to run, in multiples of T(n)
+    stretch: float = USUAL_STRETCH  # how far to run, in multiples of T(n)
 
 
 @dataclass(frozen=True)

@@ -83,9 +83,7 @@ def test_a_question_is_answered(visit: Callable[..., Any]) -> None:
     page.wait_for_selector(SETTLED)
     ask(page, "1011+0110")
     assert answer(page) == ("10001", "✓ right")
-    assert page.inner_text("#step-shown") == "step 5 of 10", (
-        "the page stands where the model's own rule stops"
-    )
+    assert page.inner_text("#step-shown") == "step 5 of 9", "the page stands where the model's own rule stops"
     rules = {row.split()[0]: row.split()[1:] for row in page.locator("#rules tbody tr").all_inner_texts()}
     assert rules["halt"] == ["5", "✓", "10001"]
     assert rules["oracle"][1] == "✗", "the paper's T = n is a step too few for the program"
@@ -97,7 +95,7 @@ def test_steps_are_scrubbed_and_played(visit: Callable[..., Any]) -> None:
     page = visit(asked("copy", "1011"))
     page.wait_for_selector(SETTLED)
     page.fill("#step", "2")
-    assert page.inner_text("#step-shown") == "step 2 of 10"
+    assert page.inner_text("#step-shown") == "step 2 of 9"
     assert "not yet" in page.inner_text("#now")
     pictures = {page.locator("#network").screenshot()}
     page.fill("#step", "4")
@@ -105,10 +103,10 @@ def test_steps_are_scrubbed_and_played(visit: Callable[..., Any]) -> None:
     pictures.add(page.locator("#network").screenshot())
     assert len(pictures) == 2, "another step is another picture"
     page.click("#play")
-    api.expect(page.locator("#step-shown")).to_have_text("step 6 of 10")
+    api.expect(page.locator("#step-shown")).to_have_text("step 6 of 9")
     page.click("#play")
     page.click("#rules tbody tr:first-child button")
-    assert page.inner_text("#step-shown") == "step 4 of 10"
+    assert page.inner_text("#step-shown") == "step 4 of 9"
 
 
 def test_an_address_is_shared_and_reopened(visit: Callable[..., Any]) -> None:
@@ -261,9 +259,9 @@ def test_a_long_question_shows_progress_and_can_be_cancelled(
     monkeypatch.setattr(Watch, "advance", slowly)
     page.fill("#question", "01" * 100)
     page.click("#run")
-    api.expect(page.locator("#progress-text")).to_contain_text(re.compile(r"step \d+ of 304"))
+    api.expect(page.locator("#progress-text")).to_contain_text(re.compile(r"step \d+ of 254"))
     page.keyboard.press("Escape")
-    api.expect(page.locator("#message")).to_contain_text(re.compile(r"Cancelled after \d+ of 304 steps"))
+    api.expect(page.locator("#message")).to_contain_text(re.compile(r"Cancelled after \d+ of 254 steps"))
     api.expect(page.locator("#progress")).to_be_hidden()
     monkeypatch.setattr(Watch, "advance", original)
     ask(page, "110")

@@ -7,8 +7,13 @@ const MEASURES = [
   ["entropy", "entropy, bits a position", null],
   ["change", "change of the state, relative", null],
 ];
-// Told apart by colour and by dash, so that either is enough.
-const RULES = { oracle: ["#0072b2", null], confidence: ["#d55e00", "6,3"], threshold: ["#009e73", "2,3"], converged: ["#cc79a7", "8,3,2,3"], halt: ["#8a6a00", "1,2"] };
+// Told apart by colour and by dash, so that either is enough: [on light, on dark, dash].
+const RULES = {
+  oracle: ["#0072b2", "#5bb5ea", null], confidence: ["#d55e00", "#f2893f", "6,3"], "confidence-batch": ["#6b4a2b", "#d8b894", "3,1"], threshold: ["#00785a", "#3dc7a0", "2,3"],
+  converged: ["#a3457c", "#e39fc6", "8,3,2,3"], halt: ["#8a6a00", "#d9b13a", "1,2"], "halt-mode": ["#5d6975", "#98a5b2", "4,2"],
+};
+const dark = () => document.documentElement.dataset.theme === "dark";
+const family = (stop) => RULES[stop.split("=")[0]];
 
 /** Confidence, entropy and change after every step, the rules' choices and the present step drawn in. */
 export function measures(box, run, step) {
@@ -35,10 +40,10 @@ export function accuracy(box, model, length) {
   const colours = theme(), width = box.clientWidth || 320, rows = model.rows;
   if (!rows.length) return box.replaceChildren();
   const stops = [...new Set(rows.map((row) => row.stop))];
-  const colour = (stop) => RULES[stop.split("=")[0]]?.[0] ?? colours.muted;
+  const colour = (stop) => family(stop)?.[dark() ? 1 : 0] ?? colours.muted;
   const far = Math.max(length, model.trained ?? 0, d3.max(rows, (row) => row.length));
   const lines = stops.map((stop) => Plot.line(rows.filter((row) => row.stop === stop), {
-    x: "length", y: "accuracy", stroke: colour(stop), strokeWidth: 1.8, strokeDasharray: RULES[stop.split("=")[0]]?.[1], marker: "circle", sort: "length",
+    x: "length", y: "accuracy", stroke: colour(stop), strokeWidth: 1.8, strokeDasharray: family(stop)?.[2], marker: "circle", sort: "length",
   }));
   const notes = [[length, "this question"], ...(model.trained ? [[model.trained, "trained to"]] : [])];
   const figure = Plot.plot({

@@ -1,0 +1,88 @@
+"""Takes the pictures of the explorer that the README and the guide show.
+
+$ looped train copy --recipe quick --seeds 0 --device cpu --out runs/copy
+$ python docs/pictures/explorer.py runs/copy 101100101011
+
+Needs playwright and a chromium; writes explorer-light.png, explorer-dark.png and explorer.gif beside itself.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+
+from looped.explorer import models, serve
+from looped.explorer.server import Explorer
+
+HERE = Path(__file__).parent
+WINDOW = {"width": 1320, "height": 1000}
+LARGEST = 1_500_000  # bytes of the animation
+SCRUB = "(slider, step) => { slider.value = step; slider.dispatchEvent(new Event('input')); }"
+STILL, MOVING = 1600, 260  # milliseconds of the last frame and of the others
+
+
+def main(run: Path, question: str) -> None:
+    """Serves the run and takes all three."""
+    shelf = models.stock([run])
+    bound = serve.listen(0)
+    server = serve.server(Explorer(shelf).app())
+    threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True).start()
+    while not server.started:
+        time.sleep(0.01)
+    address = f"{serve.address(bound)}#model={next(iter(shelf))}&q={question}"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--hide-scrollbars"]
+        )
+        for theme in ("light", "dark"):
+            page = browser.new_page(viewport=WINDOW, color_scheme=theme)
+            _settle(page, address)
+            _small(page.screenshot(full_page=True)).save(HERE / f"explorer-{theme}.png", optimize=True)
+        page = browser.new_page(viewport=WINDOW)
+        _settle(page, address)
+        _animate(page, HERE / "explorer.gif")
+        browser.close()
+    server.should_exit = True
+
+
+def _settle(page: Page, address: str) -> None:
+    page.goto(address)
+    page.wait_for_selector("body[data-state=settled]")
+    page.wait_for_timeout(600)
+
+
+def _animate(page: Page, path: Path) -> None:
+    """Every step of the loop up to its answer."""
+    stop = int(page.inner_text("#step-shown").split()[1])
+    frames = []
+    for step in range(stop + 1):
+        page.locator("#step").evaluate(SCRUB, str(step))
+        frames.append(_small(page.locator("#stage").screenshot()))
+    frames[0].save(
+        path,
+        save_all=True,
+        append_images=frames[1:],
+        duration=[MOVING] * stop + [STILL],
+        loop=0,
+        optimize=True,
+    )
+    assert path.stat().st_size <= LARGEST, f"{path} has {path.stat().st_size} bytes"
+
+
+def _small(png: bytes) -> Any:
+    """The picture in 256 colours: text and flat cells need no more."""
+    return Image.open(io.BytesIO(png)).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        raise SystemExit("give a run's folder and a question")
+    main(Path(sys.argv[1]), sys.argv[2])
