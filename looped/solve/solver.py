@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import overload
 
 import torch
@@ -26,7 +27,7 @@ from looped.loops import PLAIN, Loops
 from looped.methods import Method
 from looped.model.loop import LoopedTransformer, Prepared
 from looped.solve.answers import Answer, Answers, Step
-from looped.solve.threads import fitting_threads
+from looped.solve.threads import fitting_threads, side_by_side
 from looped.tasks.base import Task
 from looped.zoo.card import Card
 
@@ -105,15 +106,23 @@ def answer(solver: Solver, questions: Sequence[list[str]], stop: str | None = No
         raise InputError(
             f"{solver.method.name} has a fixed depth: only oracle applies to it, not {rule.name}"
         )
+    parcels = list(_parcels(solver, questions, rule))
+    work = [[questions[i] for i in members] for members in parcels]
     answers: dict[int, Answer] = {}
-    for members in _parcels(solver, questions, rule):
-        found = _answer(solver, [questions[i] for i in members], rule)
+    for members, found in zip(
+        parcels, side_by_side(partial(_answer, solver, rule), work, device(solver)), strict=True
+    ):
         answers |= dict(zip(members, found, strict=True))
     return [answers[i] for i in range(len(questions))]
 
 
+def device(solver: Solver) -> torch.device:
+    """Where a solver's weights are."""
+    return solver.weights.embed.device
+
+
 @torch.inference_mode()
-def _answer(solver: Solver, questions: list[list[str]], rule: stopping.Rule) -> list[Answer]:
+def _answer(solver: Solver, rule: stopping.Rule, questions: list[list[str]]) -> list[Answer]:
     """Answers to the questions of a parcel."""
     task, batch = solver.task, _batch(solver, questions)
     with fitting_threads(solver.model.config, batch.tokens.numel()):
@@ -199,7 +208,7 @@ def _parcels(solver: Solver, questions: Sequence[list[str]], rule: stopping.Rule
     for i in order:
         if parcel:
             shortest, size = task.row_size(keys[parcel[0]][0]), task.row_size(keys[i][0])
-            room = rows_at_once(config, 1, size, solver.weights.embed.device)
+            room = rows_at_once(config, 1, size, device(solver))
             fits = len(parcel) < room and size <= SLACK * shortest if mixed else keys[i] == keys[parcel[0]]
             if not fits:
                 yield parcel
@@ -222,7 +231,7 @@ def _batch(solver: Solver, questions: list[list[str]]) -> Batch:
     steps = method.steps(task, problems.steps, solver.trained_max_length)
     if not solver.loops.plain:
         steps = solver.loops.first(problems.steps, problems.question_length)
-    return replace(batch, loss_mask=counted, steps=steps).to(solver.weights.embed.device)
+    return replace(batch, loss_mask=counted, steps=steps).to(device(solver))
 
 
 def text_of(task: Task, ids: list[int]) -> str:
