@@ -108,11 +108,14 @@ class Shelf(Mapping[str, Model]):
         return len(self._models)
 
 
-def stock(given: Sequence[Path] = ()) -> Shelf:
-    """The models given, the shipped ones, the compiled ones; a shipped file that cannot be used is named, not fatal."""
+def stock(given: Sequence[Path] = (), shipped: Sequence[str] | None = None) -> Shelf:
+    """The models given, the shipped ones (all, or those named), every program compiled.
+
+    A shipped file that cannot be used is told of and left out.
+    """
     models = [_given(path) for path in given]
     problems = []
-    for name in zoo.names():
+    for name in zoo.names() if shipped is None else shipped:
         try:
             models.append(_shipped(name))
         except InputError as error:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
@@ -27,7 +27,7 @@ from looped.batches import Batch, lay_out
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.grid import StepGrid
-from looped.evaluation.reading import is_done, read, window_start
+from looped.evaluation.reading import is_done, motion, read, window_start
 from looped.explorer.limits import LIMITS, Limits
 from looped.explorer.models import Model
 from looped.solve.solver import SPARE_STEPS, text_of
@@ -35,7 +35,8 @@ from looped.solve.threads import fitting_threads
 from looped.vocab import Vocab
 
 KEPT = 4  # tokens a position whose shares are told; the rest are "others"
-RULES = ("oracle", "confidence", "threshold", "converged", "halt", "halt-mode")  # each for one question alone
+# Those that look at one question alone, in the order in which they are listed.
+RULES = ("oracle", "confidence", "threshold", "converged", "settled", "halt", "halt-mode")
 STRETCHES = (1.0, 1.25, 1.5, 2.0, 3.0)  # how far to run, in multiples of T(n)
 USUAL_STRETCH = 1.25  # far enough to see what an overrun does
 
@@ -122,11 +123,11 @@ class Watch:
         self.start = window_start(self.batch.loss_mask)  # where the answer begins
         self.computed = 0.0  # seconds
         self.state: Float[Tensor, "L D"] | None = None  # after the last step so far
-        self._window: Float[Tensor, "W D"] | None = None  # what was read of it
+        self._seen: Float[Tensor, "L D"] | None = None  # what was read of it
         self._answer: Int[Tensor, "W"] | None = None  # and decoded
         config = self.model.config
         self._past = Past(
-            [], [], [], [], None if config.halt is None else [], None if config.halting == "none" else []
+            done=None if config.halt is None else [], halting=None if config.halting == "none" else []
         )
         self._unrolled = self._loop()
 
@@ -203,15 +204,19 @@ class Watch:
         entropy = -(logs.exp() * logs)[:, self.start :].sum(-1).mean(-1) / math.log(2)
         correct = (answers == self.batch.targets[:, self.start :]).all(-1)
         rewritten, change = self._rewritten(answers), self._change(window)
+        moved = motion(self._before(h[0])[None], h)[0]
+        if self._seen is None:
+            moved[0] = math.inf  # nothing was there to move from
         done = is_done(self.model.config, h)
         self._past.add(
             [text_of(self.task, ids) for ids in answers.tolist()],
             surprise.tolist(),
             correct.tolist(),
             (rewritten > 0).tolist(),
+            moved.tolist(),
             None if done is None else done[0].tolist(),
         )
-        self._window, self._answer = window[-1], answers[-1]
+        self._seen, self._answer = h[0, -1], answers[-1]
         # [K, L, kept] → [K, kept, L]: a page paints the likeliest tokens of a whole row first
         numbers = tokens.mT.numpy().astype(np.uint16), (shares.mT * 65535).round().numpy().astype(np.uint16)
         columns = (surprise.neg().exp(), entropy, change, rewritten, correct)
@@ -226,23 +231,29 @@ class Watch:
 
     def _change(self, window: Float[Tensor, "K W D"]) -> Float[Tensor, "K"]:
         """How far each state has moved from the one before, relative to its own size."""
-        first = torch.zeros_like(window[:1]) if self._window is None else self._window[None]
-        moved = window - torch.cat([first, window[:-1]])
+        moved = window - self._before(window)
         distance: Tensor = torch.linalg.vector_norm(moved, dim=(1, 2))
         size: Tensor = torch.linalg.vector_norm(window, dim=(1, 2))
         return distance / size.clamp(min=1e-12)
+
+    def _before(self, states: Float[Tensor, "K P D"]) -> Float[Tensor, "K P D"]:
+        """The state before each, at the same last positions; zeros before the first."""
+        size = states.shape[1]
+        first = torch.zeros_like(states[:1]) if self._seen is None else self._seen[None, -size:]
+        return torch.cat([first, states[:-1]])
 
 
 @dataclass(frozen=True)
 class Past:
     """What stopping rules ask about the steps so far."""
 
-    answers: list[str]
-    surprise: list[float]
-    correct: list[bool]
-    changed: list[bool]
     done: list[bool] | None  # what the model says, if it can
     halting: list[float] | None  # how surely its halting head has stopped it, if it has one
+    answers: list[str] = field(default_factory=list)
+    surprise: list[float] = field(default_factory=list)
+    correct: list[bool] = field(default_factory=list)
+    changed: list[bool] = field(default_factory=list)
+    motion: list[float] = field(default_factory=list)
 
     def add(
         self,
@@ -250,6 +261,7 @@ class Past:
         surprise: list[float],
         correct: list[bool],
         changed: list[bool],
+        motion: list[float],
         done: list[bool] | None,
     ) -> None:
         """Takes some more steps in."""
@@ -257,6 +269,7 @@ class Past:
         self.surprise.extend(surprise)
         self.correct.extend(correct)
         self.changed.extend(changed)
+        self.motion.extend(motion)
         if self.done is not None and done is not None:
             self.done.extend(done)
 
@@ -269,6 +282,7 @@ class Past:
             torch.tensor([needed]),
             None if self.done is None else _column([*self.done, False]),
             None if self.halting is None else _column([*self.halting, -math.inf]),
+            _column([*self.motion, math.inf]),
         )
 
 

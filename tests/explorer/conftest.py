@@ -1,4 +1,7 @@
-"""A server with every compiled program and one untrained copy model, and a browser where there is one."""
+"""A server with every compiled program and one untrained copy model, and a browser where there is one.
+
+Without the shipped models: tests do not change with them, and none of them is slow.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def shelf(untrained: Path) -> Shelf:
-    return models.stock([untrained])
+    return models.stock([untrained], shipped=())
 
 
 @pytest.fixture(scope="session")

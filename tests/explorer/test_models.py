@@ -10,6 +10,7 @@ from looped.errors import InputError
 from looped.explorer import models
 from looped.explorer.limits import Limits
 from looped.explorer.models import Shelf
+from looped.zoo import shelf as zoo
 
 
 def test_every_task_has_a_model_to_ask_even_where_none_is_shipped(shelf: Shelf) -> None:
@@ -48,6 +49,26 @@ def test_the_longest_question_keeps_row_and_steps_within_bounds(shelf: Shelf) ->
     assert model.row_size(model.longest(limits)) <= 200 < model.row_size(model.longest(limits) + 1)
     assert model.longest(Limits(length=100, row=2000, steps=50)) == 25, "two digits times 25 take 50 steps"
     assert model.longest(Limits(length=7)) == 7
+
+
+def test_every_shipped_model_can_be_asked_and_tells_what_was_measured() -> None:
+    stocked = models.stock()
+    assert stocked.problems == ()
+    for name in zoo.names():
+        told = stocked[name].describe()
+        assert told["rows"]
+        assert told["trained"] < told["longest"]
+        assert str(Path.cwd()) not in repr(told)
+
+
+def test_a_shipped_file_that_is_damaged_is_left_out_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "copy-x.safetensors").write_bytes(b"nothing")
+    monkeypatch.setattr(zoo, "FOLDER", tmp_path)
+    stocked = models.stock()
+    assert "copy-x" not in stocked
+    assert len(stocked.problems) == 1
 
 
 def test_two_models_of_one_name_are_refused(shelf: Shelf) -> None:

@@ -44,7 +44,7 @@ def test_rules_and_measures_are_those_of_the_evaluation(shelf: Shelf, key: str) 
     question = "101101" if key.startswith("my") else "1011+0110"
     watch, steps = watched(shelf, key, question, 3.0)
     solver, batch = shelf[key].solver, watch.batch
-    grid = unroll_grid(solver.model, solver.weights, batch, len(steps))
+    grid = unroll_grid(solver.model, solver.weights, batch, len(steps), motion=True)
     assert [step.correct for step in steps] == grid.correct[0, :, 0].tolist()
     assert [step.rewritten > 0 for step in steps] == grid.changed[0, :, 0].tolist()
     assert np.allclose([step.confidence for step in steps], (-grid.surprise[0, :, 0]).exp(), atol=1e-6)
@@ -59,10 +59,10 @@ def test_a_learned_halting_head_is_followed(tmp_path: Path, halting: str) -> Non
     with Run(tmp_path / "run", config) as run:
         layout = Layout(config.model)
         run.save_seed(0, 0.2 * torch.randn(layout.size, generator=torch.Generator().manual_seed(1)), 1)
-    shelf = models.stock([tmp_path / "run"])
+    shelf = models.stock([tmp_path / "run"], shipped=())
     watch, steps = watched(shelf, "run:seed-0", "101101", 3.0)
     solver = shelf["run:seed-0"].solver
-    grid = unroll_grid(solver.model, solver.weights, watch.batch, len(steps))
+    grid = unroll_grid(solver.model, solver.weights, watch.batch, len(steps), motion=True)
     rules = {rule["name"]: rule for rule in watch.rules()}
     assert {"halt", "halt-mode"} <= set(rules)
     for name, rule in rules.items():
@@ -75,7 +75,7 @@ def test_a_method_of_fixed_depth_shows_its_own_steps_and_no_rule_but_the_oracle(
     config = recipes.make("parity", "fop-loop-fixed", "quick", (3,))
     with Run(tmp_path / "run", config) as run:
         run.save_seed(3, 0.1 * torch.randn(Layout(config.model).size), 1)
-    watch, steps = watched(models.stock([tmp_path / "run"]), "run:seed-3", "1101", 3.0)
+    watch, steps = watched(models.stock([tmp_path / "run"], shipped=()), "run:seed-3", "1101", 3.0)
     assert len(steps) == config.max_length
     assert [rule["name"] for rule in watch.rules()] == ["oracle"]
 
@@ -85,7 +85,7 @@ def test_a_method_that_decodes_token_by_token_is_refused(tmp_path: Path) -> None
     with Run(tmp_path / "run", config) as run:
         run.save_seed(0, torch.zeros(Layout(config.model).size), 1)
     with pytest.raises(InputError, match="ntp-loop decodes token by token and has no loop to watch"):
-        models.stock([tmp_path / "run"])
+        models.stock([tmp_path / "run"], shipped=())
 
 
 def test_a_rule_that_never_stops_says_so(shelf: Shelf) -> None:

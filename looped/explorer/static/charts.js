@@ -10,7 +10,7 @@ const MEASURES = [
 // Told apart by colour and by dash, so that either is enough: [on light, on dark, dash].
 const RULES = {
   oracle: ["#0072b2", "#5bb5ea", null], confidence: ["#d55e00", "#f2893f", "6,3"], "confidence-batch": ["#6b4a2b", "#d8b894", "3,1"], threshold: ["#00785a", "#3dc7a0", "2,3"],
-  converged: ["#a3457c", "#e39fc6", "8,3,2,3"], halt: ["#8a6a00", "#d9b13a", "1,2"], "halt-mode": ["#5d6975", "#98a5b2", "4,2"],
+  converged: ["#a3457c", "#e39fc6", "8,3,2,3"], settled: ["#3f51a3", "#9fb0f5", "5,2,1,2"], halt: ["#8a6a00", "#d9b13a", "1,2"], "halt-mode": ["#5d6975", "#98a5b2", "4,2"],
 };
 const dark = () => document.documentElement.dataset.theme === "dark";
 const family = (stop) => RULES[stop.split("=")[0]];
