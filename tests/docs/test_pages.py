@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from looped.evaluation import stopping
-from looped.methods import METHODS
+from looped.methods import METHODS, Method
 from looped.tasks import TASKS
 from looped.training.config import RECIPES
 
@@ -58,6 +59,20 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_every_page_is_in_the_sites_menu() -> None:
     menu = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
     assert menu == {page.name for page in PAGES if page.parent.name == "docs"}
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("stopping.md", stopping.RULES),
+        ("training.md", RECIPES),
+        ("tasks.md", TASKS),
+        ("adding_a_method.md", [field.name for field in fields(Method) if field.name != "name"]),
+    ],
+)
+def test_a_page_names_all_there_is(page: str, names: Iterable[str]) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert [name for name in names if not re.search(rf"\b{re.escape(name)}\b", text)] == []
 
 
 # --- the tool itself ---------------------------------------------------------------------------------------
