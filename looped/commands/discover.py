@@ -28,6 +28,7 @@ from looped.evaluation.measure import check
 from looped.evaluation.statistics import over_seeds
 from looped.experiments.plan import LARGEST_SEED, Precision, parse_lengths
 from looped.experiments.results import Loaded, load
+from looped.experiments.spec import variant
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,7 @@ def run(args: Args) -> int:
     loaded = [load(path, device, args.precision) for path in args.runs]
     for each in loaded:
         check(each.subject, lengths, args.samples, stops=stops_of(args, each), family="uniform")
-    found = [
-        [
-            row
-            for length in lengths
-            for row in discover(each.subject, length, args.samples, seed=args.seed, stops=stops_of(args, each))
-        ]
-        for each in loaded
-    ]  # fmt: skip
+    found = [_found(args, each, lengths) for each in loaded]
     result = {
         "provenance": {
             **provenance.facts(device),
@@ -93,6 +87,19 @@ def run(args: Args) -> int:
     if args.out is not None:
         note(f"wrote {args.out}")
     return 0
+
+
+def _found(args: Args, loaded: Loaded, lengths: Sequence[int]) -> list[dict[str, Any]]:
+    """The rows of a run, with its variant's name where it is one."""
+    named = variant(loaded.seeds[0].config)
+    rows = [
+        row
+        for length in lengths
+        for row in discover(
+            loaded.subject, length, args.samples, seed=args.seed, stops=stops_of(args, loaded)
+        )
+    ]
+    return [{**row, "variant": named} for row in rows] if named else rows
 
 
 def stops_of(args: Args, loaded: Loaded) -> tuple[str, ...]:
