@@ -162,6 +162,15 @@ def test_a_later_driver_finds_the_array_and_what_is_over_counts_no_more(
     assert "--array=0-0" in fake.heard("sbatch.words")
 
 
+@pytest.mark.parametrize("left", [b"", b"\xff\x00", b"12_0 " * 10**5, b"99_0", None])
+def test_what_a_driver_left_may_be_anything(fake: Fake, three, tmp_path: Path, left: bytes | None) -> None:
+    path = jobs.desk(tmp_path / "runs", f"{three[0].name}.slurm")
+    os.mkfifo(path) if left is None else path.write_bytes(left)
+    fake.says("queue", "12_0 RUNNING 0 None")
+    engine, _ = submitted(tmp_path, three)
+    assert engine._ids == {}
+
+
 def test_a_slurm_that_does_not_answer_is_waited_for(fake: Fake, three, tmp_path: Path) -> None:
     engine, handles = submitted(tmp_path, three[:2])
     engine.poll(handles)

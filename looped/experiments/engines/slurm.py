@@ -160,10 +160,11 @@ class Slurm(Pool):
 
     def _remembered(self, name: str) -> str:
         """The task that a driver submitted for a job, if one did."""
-        try:
-            return jobs.desk(self.root, f"{name}.slurm").read_text(encoding="utf-8").strip()[:40]
-        except (OSError, UnicodeDecodeError):
+        path = jobs.desk(self.root, f"{name}.slurm")
+        if not path.is_file():
             return ""
+        with open(path, "rb") as file:
+            return file.read(40).decode("ascii", errors="replace").strip()
 
 
 def script(root: Path, names: Sequence[str], device: str) -> str:
