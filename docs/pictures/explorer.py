@@ -1,7 +1,6 @@
 """Takes the pictures of the explorer that the README and the guide show.
 
-$ looped train copy --recipe quick --seeds 0 --device cpu --out runs/copy
-$ python docs/pictures/explorer.py runs/copy 101100101011
+$ python docs/pictures/explorer.py copy-fast 1011001010110110101011
 
 Needs playwright and a chromium; writes explorer-light.png, explorer-dark.png and explorer.gif beside itself.
 """
@@ -14,7 +13,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
@@ -23,21 +21,22 @@ from looped.explorer import models, serve
 from looped.explorer.server import Explorer
 
 HERE = Path(__file__).parent
-WINDOW = {"width": 1320, "height": 1000}
+WINDOW = {"width": 1440, "height": 1000}
 LARGEST = 1_500_000  # bytes of the animation
+COLOURS = 240  # of the animation: text and flat cells need no more
 SCRUB = "(slider, step) => { slider.value = step; slider.dispatchEvent(new Event('input')); }"
 STILL, MOVING = 1600, 260  # milliseconds of the last frame and of the others
 
 
-def main(run: Path, question: str) -> None:
-    """Serves the run and takes all three."""
-    shelf = models.stock([run])
+def main(model: str, question: str) -> None:
+    """Asks a shipped model and takes all three."""
+    shelf = models.stock()
     bound = serve.listen(0)
     server = serve.server(Explorer(shelf).app())
     threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True).start()
     while not server.started:
         time.sleep(0.01)
-    address = f"{serve.address(bound)}#model={next(iter(shelf))}&q={question}"
+    address = f"{serve.address(bound)}#model={model}&q={question}"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--hide-scrollbars"]
@@ -45,7 +44,7 @@ def main(run: Path, question: str) -> None:
         for theme in ("light", "dark"):
             page = browser.new_page(viewport=WINDOW, color_scheme=theme)
             _settle(page, address)
-            _small(page.screenshot(full_page=True)).save(HERE / f"explorer-{theme}.png", optimize=True)
+            _picture(page.screenshot(full_page=True)).save(HERE / f"explorer-{theme}.png", optimize=True)
         page = browser.new_page(viewport=WINDOW)
         _settle(page, address)
         _animate(page, HERE / "explorer.gif")
@@ -65,7 +64,9 @@ def _animate(page: Page, path: Path) -> None:
     frames = []
     for step in range(stop + 1):
         page.locator("#step").evaluate(SCRUB, str(step))
-        frames.append(_small(page.locator("#stage").screenshot()))
+        frames.append(_picture(page.locator("#stage").screenshot()))
+    colours = frames[stop // 2].quantize(COLOURS)  # the same for all: what stands still then costs nothing
+    frames = [frame.quantize(palette=colours, dither=Image.Dither.NONE) for frame in frames]
     frames[0].save(
         path,
         save_all=True,
@@ -77,12 +78,11 @@ def _animate(page: Page, path: Path) -> None:
     assert path.stat().st_size <= LARGEST, f"{path} has {path.stat().st_size} bytes"
 
 
-def _small(png: bytes) -> Any:
-    """The picture in 256 colours: text and flat cells need no more."""
-    return Image.open(io.BytesIO(png)).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+def _picture(png: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(png)).convert("RGB")
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        raise SystemExit("give a run's folder and a question")
-    main(Path(sys.argv[1]), sys.argv[2])
+        raise SystemExit("give a shipped model's name and a question")
+    main(sys.argv[1], sys.argv[2])

@@ -15,7 +15,7 @@ export class Controls {
     this.catalogue = catalogue; this.on = on;
     const offered = new Set(catalogue.models.map((model) => model.task));
     $("task").replaceChildren(...catalogue.tasks.filter((task) => offered.has(task.name)).map((task) => option(task.name, task.name.replaceAll("_", " "))));
-    $("stretch").replaceChildren(...catalogue.stretches.map((times) => option(times, times === 1 ? "T(n) steps" : `${times} × T(n) steps`)));
+    $("stretch").replaceChildren(...catalogue.stretches.map((times) => option(times, times === 1 ? "T(n) steps" : `${times} × T(n)`)));
     $("stretch").value = String(catalogue.stretch);
     $("task").addEventListener("change", () => { this.#models(); on.model(); });
     $("model").addEventListener("change", () => { this.#ranges(); on.model(); });

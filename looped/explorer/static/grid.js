@@ -14,7 +14,7 @@ export function geometry(columns, rows, width, height, right, widest) {
   const wide = Math.max(4, Math.min(24, Math.floor(room / columns)));
   const high = Math.max(6, Math.min(22, Math.floor(height / rows), Math.max(wide + 4, 9)));
   const letters = wide >= 5 + 6 * widest - (widest > 1 ? 3 : 0) && high >= 10;
-  return { columns, rows, wide, high, right, letters, font: Math.min(13, high - 2, (wide / widest) * 1.35) };
+  return { columns, rows, wide, high, right, letters, font: Math.min(13, high - 2, wide * (widest > 1 ? 0.62 : 1.02)) };
 }
 
 export class Grid {
