@@ -110,7 +110,7 @@ FIGURES: dict[str, Figure] = {
 AT_T = Line(OURS, ("oracle", "settled", "converged"), "halting")
 HEAD = ("halt", "halt-mode", "halt=0.1", "halt=0.3", "halt=0.7", "halt=0.9")
 START = "model.positions=start"  # without T(n), equal tokens can be counted from a start alone (model/positions.py)
-SETTLED = ("oracle", "settled", "confidence", "converged", "converged=6")  # `oracle`: as many as `loops` says
+SETTLED = ("settled", "oracle", "confidence", "converged", "converged=6")  # `oracle`: as many as `loops` says
 
 
 def _variant(label: str, stops: tuple[str, ...], *changes: str) -> Line:
