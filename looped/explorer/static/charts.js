@@ -42,7 +42,7 @@ export function accuracy(box, model, length) {
   const stops = [...new Set(rows.map((row) => row.stop))];
   const colour = (stop) => family(stop)?.[dark() ? 1 : 0] ?? colours.muted;
   const far = Math.max(length, model.trained ?? 0, d3.max(rows, (row) => row.length));
-  const lines = stops.map((stop) => Plot.line(rows.filter((row) => row.stop === stop), {
+  const lines = [...stops].reverse().map((stop) => Plot.line(rows.filter((row) => row.stop === stop), {
     x: "length", y: "accuracy", stroke: colour(stop), strokeWidth: 1.8, strokeDasharray: family(stop)?.[2], marker: "circle", sort: "length",
   }));
   const notes = [[length, "this question"], ...(model.trained ? [[model.trained, "trained to"]] : [])];

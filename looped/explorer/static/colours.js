@@ -7,7 +7,7 @@ addEventListener("themechange", () => { known = null; });
 export function theme() {
   if (known) return known;
   const style = getComputedStyle(document.documentElement);
-  const names = ["paper", "card", "ink", "muted", "line", "soft", "right", "wrong", "trained"];
+  const names = ["paper", "card", "ink", "muted", "line", "soft", "right", "wrong", "trained", "corner"];
   known = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
   known.mono = style.getPropertyValue("--mono").trim();
   known.sans = style.getPropertyValue("--sans").trim();

@@ -108,7 +108,7 @@ export class Grid {
       if (!cell) continue;
       if (cell.fill) { pen.fillStyle = cell.fill; pen.fillRect(x + inset, y + inset, wide - 2 * inset, high - 2 * inset); }
       if (cell.wrong && wide >= 10) {
-        pen.fillStyle = colours.ink;
+        pen.fillStyle = colours.corner;
         const corner = Math.min(5, wide / 3.4);
         pen.beginPath(); pen.moveTo(x + wide - inset, y + inset); pen.lineTo(x + wide - inset - corner, y + inset);
         pen.lineTo(x + wide - inset, y + inset + corner); pen.fill();
