@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
+from looped.batches import Batch
 from looped.errors import InputError
+from looped.methods import BEYOND
 from looped.model import halting
 from looped.training import curriculum, trajectory
 from looped.training.engine import Engine
@@ -128,3 +132,27 @@ def test_the_default_draws_and_computes_what_it_always_did(tiny) -> None:
 def test_what_cannot_be_asked_for(tiny, method: str, changes: dict[str, object], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         tiny("copy", method, **changes)
+
+
+@pytest.mark.parametrize("way", ["act", "ponder", "best", "ut", "pondernet"])
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_nothing_waits_for_the_host(tiny, way: str, checkpointing: bool) -> None:
+    """On tensors without values, whatever asks for a value or for a shape that depends on one raises."""
+    method = way if way in BEYOND else "fop-loop-adaptive"
+    shape = {"kind": "universal", "halting": BEYOND[way].halting} if way in BEYOND else {"positions": "start"}
+    given = WAYS.get(way, {})
+    model = {**shape, **given.get("model", {})}  # type: ignore[dict-item]
+    config = tiny("copy", method, **{**given, "model": model, "checkpointing": checkpointing})
+    engine = Engine(config)
+    stage = engine.stage(4)
+    batch, _ = engine.draw(stage)
+    with FakeTensorMode(allow_non_fake_inputs=False) as fake:
+        flat = fake.from_tensor(engine.weights).requires_grad_()
+        blank = Batch(*(fake.from_tensor(getattr(batch, f.name)) for f in fields(batch)))
+        folded = engine.model.prepare(flat)
+        weights = engine.store.open(folded, torch.float32)
+        outcome = trajectory.backpropagate(config, engine.model, weights, blank, stage.most)
+        assert outcome.loss.shape == (2,)
+        assert all(tensor.grad is not None for pair in weights.pairs() for tensor in pair)
+    with FakeTensorMode() as fake, pytest.raises(DataDependentOutputException):
+        fake.from_tensor(torch.ones(1)).item()
