@@ -39,7 +39,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 2
     held = card.holds_to()
     print(
-        f"{card.name}: seed {card.seed}, {card.chosen}; {card.stored_why}; exact to {held}; {len(card.rows)} rows"
+        f"{card.name}: seed {card.seed}, {card.chosen}; {card.stored_why}; holds to {held}; {len(card.rows)} rows"
     )
     return 0
 

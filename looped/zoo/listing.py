@@ -7,7 +7,7 @@ import html
 from looped.zoo import shelf
 from looped.zoo.card import Card
 
-COLUMNS = ("name", "task", "method", "recipe", "trained to", "exact to", "parameters", "MB")
+COLUMNS = ("name", "task", "method", "recipe", "trained to", "holds to", "parameters", "MB")
 
 
 class Zoo(tuple[Card, ...]):
@@ -43,7 +43,7 @@ class Zoo(tuple[Card, ...]):
         return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table><p>{NOTE}</p>"
 
 
-NOTE = "* what the task's name stands for; exact to: the last length before one with less than 99 % right (oracle)"
+NOTE = "* what the task's name stands for; holds to: the last length before one with less than 99 % right (oracle)"
 
 
 def zoo() -> Zoo:
