@@ -44,6 +44,7 @@ class TrainConfig:
     extra: int = 0  # up to so many loop steps past T, drawn for each problem: the answer has to be held
     noise: float = 0.0  # added to the state before every step; its deviation is drawn per problem, up to this
     warmup: int = 0  # gradient steps from 0 to the peak learning rate
+    cooling: float = 0.0  # the learning rate falls as (maximum length)^-cooling while that grows; 0: held
     betas: tuple[float, float] = (0.9, 0.999)  # AdamW's
     weight_decay: float = 0.01  # AdamW's
     clip: float = 1.0  # largest gradient norm of a seed
@@ -76,7 +77,7 @@ class TrainConfig:
             raise InputError(f"AdamW's betas must be in [0, 1), not {self.betas}")
         if not 0 <= self.ema < 1:
             raise InputError(f"the weight average's decay must be in [0, 1), not {self.ema}")
-        for name in ("weight_decay", "warmup", "backprop", "extra", "noise"):
+        for name in ("weight_decay", "warmup", "backprop", "extra", "noise", "cooling"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} must not be negative, but is {getattr(self, name)}")
         if min(self.lr) <= 0 or self.clip <= 0:

@@ -24,13 +24,18 @@ def max_length(config: TrainConfig, step: int) -> int:
 
 
 def lr_share(config: TrainConfig, step: int) -> float:
-    """The share of the peak learning rate at gradient step `step`: warm-up, held, then a cosine to 0."""
+    """The share of the peak learning rate at gradient step `step`: warm-up, held or cooling, then a cosine to 0.
+
+    Gradients flow through as many loop steps as problems are long: what is a fair rate for ten of them can make a
+    model of twenty forget everything. `cooling` lets the rate fall as the length grows.
+    """
+    share: float = (max_length(config, step) / config.start_length) ** -config.cooling
     if step < config.warmup:
-        return (step + 1) / config.warmup
+        return share * (step + 1) / config.warmup
     if step < config.curriculum_end:
-        return 1.0
+        return share
     rest = config.steps - config.curriculum_end
-    return 0.5 * (1 + math.cos(math.pi * (step - config.curriculum_end) / rest))
+    return share * 0.5 * (1 + math.cos(math.pi * (step - config.curriculum_end) / rest))
 
 
 @dataclass(frozen=True)

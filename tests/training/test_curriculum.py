@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from looped import methods, tasks
+from looped.errors import InputError
 from looped.training import curriculum
 
 
@@ -33,6 +34,17 @@ def test_the_rate_warms_up_holds_and_falls_in_a_cosine(tiny) -> None:
 def test_a_curriculum_that_never_ends_keeps_its_rate(tiny) -> None:
     config = tiny(interval=50, max_length=4, steps=100)
     assert [curriculum.lr_share(config, step) for step in (0, 99)] == [1.0, 1.0]
+
+
+def test_a_cooling_rate_falls_with_the_length_and_then_in_a_cosine(tiny) -> None:
+    config = tiny(interval=10, max_length=4, steps=100, warmup=2, cooling=0.5)
+    share = [curriculum.lr_share(config, step) for step in range(100)]
+    assert share[:3] == [0.5, 1.0, 1.0]
+    assert share[10:20] == [pytest.approx(2**-0.5)] * 10
+    assert share[30:40] == [pytest.approx(0.5)] * 10
+    assert share[70] == pytest.approx(0.25)
+    with pytest.raises(InputError, match="cooling must not be negative"):
+        tiny(cooling=-1.0)
 
 
 def test_a_plan_by_hand() -> None:
