@@ -20,8 +20,8 @@ class Limits:
     connections: int = 1024  # open at once
     slice_seconds: float = 0.025  # of computing, after which what is there is sent
     busy_slice_seconds: float = 0.1  # the same while others wait: fewer turns, so fewer waits, for everybody
-    cache_bytes: int = 192 << 20  # of states kept, so that attention need not be computed from the start
-    cache_entry: int = 24 << 20  # of one run
+    cache_bytes: int = 256 << 20  # of states kept, so that attention need not be computed from the start
+    cache_entry: int = 128 << 20  # of one run
 
     def public(self) -> dict[str, int | float]:
         """What the page should know."""

@@ -5,6 +5,7 @@ import { mix, theme } from "./colours.js";
 
 const MARGIN = 18;
 const MOST_KEPT = 200; // maps
+const SLOW = 200; // milliseconds after which it is said that something is coming
 
 export class Attention {
   /** `note(text)` says what is shown; `tip(i, j, share, x, y)` is called for the cell under the pointer, or with null. */
@@ -23,11 +24,14 @@ export class Attention {
     if (!this.kept.has(key)) {
       this.waiting?.abort();
       this.waiting = new AbortController();
+      const slow = setTimeout(() => { if (this.wanted === key) this.note(`step ${wanted.step}: computing …`); }, SLOW);
       try {
         this.kept.set(key, await api.attention(wanted, this.waiting.signal));
       } catch (error) {
         if (error.name !== "AbortError") this.#say(error.message);
         return;
+      } finally {
+        clearTimeout(slow);
       }
       if (this.kept.size > MOST_KEPT) this.kept.delete(this.kept.keys().next().value);
     }
@@ -36,6 +40,9 @@ export class Attention {
     this.note(`step ${wanted.step}: a row looks at the columns before it`);
     this.paint();
   }
+
+  /** Takes the last question's map away. */
+  clear() { this.waiting?.abort(); this.wanted = null; this.#say(""); }
 
   #say(text) {
     this.shown = null;

@@ -64,6 +64,7 @@ function begin(start, model) {
   controls.showLength(start.length);
   player.setLast(start.steps);
   stage.begin(run, model);
+  attention.clear();
   verdict.rules(run, () => {});
   verdict.record(model, start.length);
   charts.accuracy($("accuracy"), model, start.length);

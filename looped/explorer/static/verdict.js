@@ -12,7 +12,7 @@ export function answer(run, model) {
   $("result").hidden = false;
   $("asked").textContent = shorten(run.start.question);
   $("answer").textContent = shorten(rule.answer || EMPTY);
-  $("badge").textContent = rule.correct ? "✓ right" : `✗ wrong: it is ${shorten(run.start.expected || EMPTY)}`;
+  $("badge").textContent = rule.correct ? "✓ right" : `✗ wrong: it is ${shorten(run.start.expected || EMPTY, 32)}`;
   $("badge").className = `badge ${rule.correct ? "right" : "wrong"}`;
   const facts = [
     `after ${rule.step} ${rule.step === 1 ? "step" : "steps"} (${rule.name})`,
@@ -69,6 +69,6 @@ export function record(model, length) {
   $("accuracy-note").textContent = told[0].toUpperCase() + told.slice(1);
 }
 
-function shorten(text) {
-  return text.length <= 90 ? text : `${text.slice(0, 42)}…${text.slice(-42)}`;
+function shorten(text, most = 90) {
+  return text.length <= most ? text : `${text.slice(0, most / 2 - 1)}…${text.slice(1 - most / 2)}`;
 }
