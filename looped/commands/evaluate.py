@@ -27,6 +27,7 @@ from looped.evaluation.measure import Row, check, measure
 from looped.evaluation.statistics import over_seeds, wilson
 from looped.experiments.plan import LARGEST_SEED, Precision, parse_lengths
 from looped.experiments.results import Loaded, load
+from looped.zoo import shelf
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Args:
     """Measure trained models: the share of whole answers that are right, on fresh random problems."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN…")]
-    """Folders of runs (all their seeds), or single files such as runs/x/seed-0.safetensors."""
+    """Folders of runs (all their seeds), single files such as runs/x/seed-0.safetensors, or shipped models by name."""
     lengths: str = "1:60"
     """Lengths: 1:60 (with both ends), 10:100:10 (every tenth), or 10,20,40."""
     samples: int = 6400
@@ -65,7 +66,7 @@ def run(args: Args) -> int:
     if not args.runs:
         raise InputError("looped evaluate needs a RUN: a run's folder or a checkpoint of one seed")
     start = time.monotonic()
-    loaded = [load(path, device, args.precision) for path in args.runs]
+    loaded = [load(_found(path), device, args.precision) for path in args.runs]
     for each in loaded:  # all complaints before any work
         for family in args.family:
             check(each.subject, lengths, args.samples, stops=args.stop, family=family)
@@ -88,6 +89,12 @@ def run(args: Args) -> int:
     if args.out is not None:
         note(f"wrote {args.out}")
     return 0
+
+
+def _found(path: Path) -> Path:
+    """The file of a shipped model where its name is given; anything else as it is."""
+    name = None if path.exists() or len(path.parts) > 1 else shelf.find(str(path))
+    return path if name is None else shelf.path(name)
 
 
 def _measured(args: Args, loaded: Sequence[Loaded], lengths: Sequence[int]) -> list[list[Row]]:

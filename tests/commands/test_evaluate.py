@@ -177,3 +177,15 @@ def test_weights_survive_the_way_to_the_command(cli: Cli, run: Path) -> None:
     checkpoints.save(path, runs.SEED_KIND, tensors, metadata)
     rows = json.loads(cli("evaluate", path, *FEW, "--json")[1])["rows"]
     assert [row["accuracy"] for row in rows] == [0.0, 0.0]
+
+
+def test_a_shipped_model_by_its_name(
+    trained: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("looped.zoo.shelf.FOLDER", tmp_path)
+    shutil.copy(trained / "seed-0.safetensors", tmp_path / "copy-quick.safetensors")
+    code, out, _ = cli("evaluate", "copy", *FEW, "--json")
+    assert code == 0
+    assert {row["seed"] for row in json.loads(out)["rows"]} == {0}
+    code, _, err = cli("evaluate", "parity", *FEW)
+    assert (code, "there is no run parity" in err) == (2, True)
