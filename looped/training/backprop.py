@@ -47,12 +47,14 @@ def backpropagate(
     most: int = 0,
     checkpointing: bool = False,
     noise: Noise | None = None,
+    steady: float = 0.0,
     counted: Int[Tensor, "S"] | None = None,
 ) -> Outcome:
     """Loss of every row at its own T, its gradient added to the `.grad` of `weights`.
 
     `depth` cuts a row's gradient that many steps before its end; `most` bounds it, and 0 means no cut.
-    `noise` is added to the state before every step. `counted` is as for `losses.answer_loss`.
+    `noise` is added to the state before every step. `steady` is that of `ceiling`, 0 for none. `counted` is as for
+    `losses.answer_loss`.
     """
     recompute = checkpointing or most > 0
     x = model.embed(weights, batch.tokens, at)
@@ -80,6 +82,7 @@ def backpropagate(
     loss = losses.answer_loss(logits, batch.targets, batch.loss_mask, counted)
     torch.autograd.backward(loss.sum())
     assert final.grad is not None
+    highest = ceiling(final.grad, steady)
 
     flow = torch.zeros_like(source)  # the gradient of each row's state, as far back as we have come
     into = torch.zeros_like(source)  # the gradient of the embedded input
@@ -105,9 +108,30 @@ def backpropagate(
             wanted = torch.where(near, wanted, torch.zeros_like(wanted))
         torch.autograd.backward(end, wanted)
         assert u.grad is not None
-        flow[:, far:active] = u.grad
+        grad = u.grad if highest is None else hold(u.grad, highest[:, far:active])
+        flow[:, far:active] = grad
         if model.config.injection or t == 1:
-            into[:, far:active] += u.grad
+            into[:, far:active] += grad
         u.grad = None
     torch.autograd.backward(x, into)
     return Outcome(loss.detach(), losses.exact(logits.detach(), batch.targets, batch.loss_mask))
+
+
+def ceiling(final: Float[Tensor, "S B L D"], steady: float) -> Float[Tensor, "S B"] | None:
+    """The largest norm a row's gradient may have on its way back: `steady` times that at its end; None for no limit."""
+    return steady * _norm(final) if steady else None
+
+
+def hold(flow: Float[Tensor, "S B L D"], highest: Float[Tensor, "S B"]) -> Float[Tensor, "S B L D"]:
+    """Rows whose gradient has grown past their ceiling are scaled down to it: they point the same way.
+
+    A loop that is chaotic for some rows multiplies their gradients by a thousand in ten steps; without a ceiling such
+    rows are all that a batch's gradient is made of.
+    """
+    share = (highest / _norm(flow).clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(1)
+    return flow * share[..., None, None].to(flow.dtype)
+
+
+def _norm(rows: Float[Tensor, "S B L D"]) -> Float[Tensor, "S B"]:
+    norm: Tensor = torch.linalg.vector_norm(rows.flatten(2), dim=2, dtype=torch.float32)
+    return norm

@@ -205,11 +205,12 @@ class Engine:
         if self.fused and fused.suits(self.config, plan, size, self.device):
             if self._fused is None or self._fused.plan != plan:
                 self._fused = FusedLoop(self.model, len(self.config.seeds), plan, size, weights.layers[0].qkv)
-            return self._fused.backpropagate(weights, mine, at, noise, counted)
+            return self._fused.backpropagate(weights, mine, at, noise, self.config.steady, counted)
         depth, most = self._depth(batch.steps), self.config.backprop
         outcome = backpropagate(
             self.model, weights, mine, plan,
-            at=at, depth=depth, most=most, checkpointing=self.config.checkpointing, noise=noise, counted=counted,
+            at=at, depth=depth, most=most, checkpointing=self.config.checkpointing, noise=noise,
+            steady=self.config.steady, counted=counted,
         )  # fmt: skip
         return outcome, self.store.close(weights)
 

@@ -25,7 +25,7 @@ from looped.model import kernels, plain
 from looped.model.block import Layer
 from looped.model.loop import LoopedTransformer, Prepared
 from looped.training import losses
-from looped.training.backprop import Noise, Outcome
+from looped.training.backprop import Noise, Outcome, ceiling, hold
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan
 
@@ -91,6 +91,7 @@ class FusedLoop:
         batch: Batch,
         at: Int[Tensor, "B L"] | None = None,
         noise: Noise | None = None,
+        steady: float = 0.0,
         counted: Int[Tensor, "S"] | None = None,
     ) -> tuple[Outcome, list[Tensor]]:
         """The loss of every row at its own T, and the fp32 gradients of `weights.tensors()`."""
@@ -99,13 +100,17 @@ class FusedLoop:
         with torch.no_grad():
             self._forward(weights, x.detach().view(s, b * size, d), noise)
         final = self._final(batch.steps).requires_grad_()
-        logits = self.model.readout(weights, torch.addcmul(weights.shift, final, weights.scale))
+        state = torch.addcmul(weights.shift, final, weights.scale)
+        state.retain_grad()  # a ceiling is told in gradients of the state itself
+        logits = self.model.readout(weights, state)
         loss = losses.answer_loss(logits, batch.targets, batch.loss_mask, counted)
         torch.autograd.backward(loss.sum())
         assert final.grad is not None
+        assert state.grad is not None
         with torch.no_grad():
+            highest = ceiling(state.grad, steady)
             into, scale_grad, shift_grad = self._backward(
-                weights, final.grad.view(s, b * size, d), batch.steps
+                weights, final.grad.view(s, b * size, d), batch.steps, highest
             )
         torch.autograd.backward(x, into.view_as(x).to(x.dtype))
         outcome = Outcome(loss.detach(), losses.exact(logits.detach(), batch.targets, batch.loss_mask))
@@ -156,7 +161,11 @@ class FusedLoop:
 
     # --- backward ------------------------------------------------------------------------------------------
     def _backward(
-        self, weights: Prepared, final: Float[Tensor, "S N D"], steps: Int[Tensor, "S B"]
+        self,
+        weights: Prepared,
+        final: Float[Tensor, "S N D"],
+        steps: Int[Tensor, "S B"],
+        highest: Float[Tensor, "S B"] | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of the embedded input and of the final norm's scale and shift between steps."""
         into = torch.zeros_like(final, dtype=torch.float32)
@@ -186,6 +195,11 @@ class FusedLoop:
             self.ops.input_backward(
                 tape.d_out[:, rows], grad, tape.start[:, rows], tape.start_rstd[:, rows], du, total[:, :count]
             )
+            if highest is not None:
+                of_rows = du.view(du.shape[0], -1, self.size, du.shape[2])
+                held = hold(of_rows, highest[:, : of_rows.shape[1]]).view_as(du)
+                total[:, :count] += held - du
+                du = held
         return into, scale_sum.sum(1, keepdim=True), shift_grad
 
     def _layer_backward(self, i: int, layer: Layer, rows: slice) -> Tensor:

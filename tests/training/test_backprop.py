@@ -15,7 +15,7 @@ from looped.batches import Batch
 from looped.model import LoopedTransformer
 from looped.training import curriculum
 from looped.training.accumulate import GradientStore
-from looped.training.backprop import backpropagate
+from looped.training.backprop import backpropagate, ceiling, hold
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan
 from looped.training.engine import Engine
@@ -156,3 +156,15 @@ def test_positions_and_bands_have_their_gradient(tiny, positions: str) -> None:
     config = tiny(model={"positions": positions, "bands": (2,), "max_positions": 32, "init_std": 0.3})
     weights, batch, plan = drawn(config)
     check(fast(config, weights, batch, plan), slow(config, weights, batch))
+
+
+def test_a_gradient_past_its_ceiling_is_scaled_down_to_it() -> None:
+    final = torch.tensor([[[[3.0, 4.0]], [[0.0, 0.0]], [[0.0, 1.0]]]])  # norms 5, 0, 1
+    highest = ceiling(final, 2.0)
+    assert highest is not None
+    assert highest.tolist() == [[10.0, 0.0, 2.0]]
+    flow = torch.tensor([[[[30.0, 40.0]], [[0.0, 0.0]], [[0.6, 0.8]]]])
+    assert hold(flow, highest).tolist() == [
+        [[[6.0, 8.0]], [[0.0, 0.0]], [[pytest.approx(0.6), pytest.approx(0.8)]]]
+    ]
+    assert ceiling(final, 0.0) is None

@@ -54,13 +54,13 @@ def gradients(
     folded = engine.model.prepare(weights)
     assert stage.plan is not None
     leaves = plain.open(folded, torch.float32)
-    expected = backpropagate(engine.model, leaves, batch, stage.plan)
+    expected = backpropagate(engine.model, leaves, batch, stage.plan, steady=config.steady)
     expected_grads = plain.close(leaves)
     leaves = plain.open(folded, precision)
     loop = FusedLoop(
         engine.model, len(config.seeds), stage.plan, batch.tokens.shape[-1], leaves.layers[0].qkv
     )
-    got, got_grads = loop.backpropagate(leaves, batch)
+    got, got_grads = loop.backpropagate(leaves, batch, steady=config.steady)
     return expected.loss, expected_grads, got.loss, got_grads
 
 
@@ -73,6 +73,18 @@ def test_by_hand_equals_autograd(case: str, device: str) -> None:
     for right, mine in zip(expected, got, strict=True):
         assert right.shape == mine.shape
         assert float((right - mine).norm()) <= 1e-5 * float(right.norm()) + 1e-7
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_gradient_is_held_the_same_both_ways(device: str) -> None:
+    config = replace(config_of("copy"), steady=0.5)
+    _, expected, _, got = gradients(config, device, torch.float32)
+    for right, mine in zip(expected, got, strict=True):
+        assert float((right - mine).norm()) <= 1e-5 * float(right.norm()) + 1e-7
+    _, free, _, _ = gradients(replace(config, steady=0.0), device, torch.float32)
+    assert any(
+        float((one - other).norm()) > 0.01 * float(one.norm()) for one, other in zip(free, got, strict=True)
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)
