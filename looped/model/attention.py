@@ -24,7 +24,8 @@ def attend(config: ModelConfig, qkv: Float[Tensor, "N L E"]) -> Float[Tensor, "N
     """Attention of every head over whole rows."""
     if kernels.suits(config, qkv):
         return kernels.attend(config, qkv)
-    wide = qkv if qkv.is_cuda else qkv.float()  # a CPU attends much faster in fp32 than in bf16
+    narrow = qkv.dtype.itemsize < 4 and not qkv.is_cuda
+    wide = qkv.float() if narrow else qkv  # a CPU attends much faster in fp32 than in bf16
     return attend_after(config, wide, None)[0].to(qkv.dtype)
 
 
@@ -133,7 +134,8 @@ def _banded(q: Tensor, k: Tensor, v: Tensor, band: int) -> Tensor:
     shifts = range(band)  # how far back; the key at distance s of query i is padded row i + band - 1 - s
     scores = torch.stack([(q * k[:, :, band - 1 - s : band - 1 - s + size]).sum(-1) for s in shifts], dim=-1)
     seen = torch.arange(size, device=q.device)[:, None] >= torch.arange(band, device=q.device)
-    scores = (scores.float() / math.sqrt(q.shape[-1])).masked_fill(~seen, float("-inf"))
+    fine = torch.promote_types(scores.dtype, torch.float32)
+    scores = (scores.to(fine) / math.sqrt(q.shape[-1])).masked_fill(~seen, float("-inf"))
     share = scores.softmax(dim=-1).to(v.dtype)
     out: Tensor = share[..., 0:1] * v[:, :, band - 1 :]
     for s in shifts[1:]:

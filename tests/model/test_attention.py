@@ -120,3 +120,14 @@ def test_positions_after_a_cache_give_the_same(config: ModelConfig, portions: li
     assert cache is not None
     assert cache[0].shape == (3, config.heads, 9, config.head_size)
     torch.testing.assert_close(torch.cat(parts, dim=1), attention.attend(config, qkv), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("bands", [(), (2,)])
+def test_float64_is_attended_in_float64(bands: tuple[int, ...]) -> None:
+    """Two scores that float32 cannot tell apart: the better key gets all of the weight."""
+    config = ModelConfig(vocab=5, layers=1, heads=1, width=1, bands=bands)
+    keys = torch.tensor([2.0**28, 2.0**28 + 8] + [0.0] * 8, dtype=torch.float64)
+    qkv = torch.stack([torch.full_like(keys, 2.0), keys, torch.arange(10.0, dtype=torch.float64)], dim=-1)
+    mixed = attention.attend(config, qkv[None])
+    assert mixed.dtype == torch.float64
+    assert abs(float(mixed[0, 1, 0]) - 1.0) < 1e-6
