@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from looped.explorer.watch import Asked
+from looped.explorer.asking import Asked
 from looped.model import attention, block
 
 

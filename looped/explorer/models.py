@@ -6,6 +6,7 @@ comes from outside. Knows files and solvers, nothing of the web.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,12 +49,11 @@ class Model:
         most = limits.row
         if table.positions in ("learned", "randomised"):
             most = min(most, table.max_positions)
-        length = limits.length
-        while length > 1 and (
-            self.row_size(length) > most or largest_steps(self.solver.task, length) > limits.steps
-        ):
-            length -= 1
-        return length
+
+        def too_long(length: int) -> bool:
+            return self.row_size(length) > most or largest_steps(self.solver.task, length) > limits.steps
+
+        return max(1, bisect_left(range(1, limits.length + 1), True, key=too_long))
 
     def row_size(self, length: int) -> int:
         """Positions of a row for questions of this length, pause tokens included."""

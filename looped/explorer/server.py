@@ -32,12 +32,13 @@ from starlette.routing import Route
 from looped import __version__, tasks
 from looped.errors import InputError
 from looped.explorer import files, looking, program, wire
+from looped.explorer.asking import STRETCHES, USUAL_STRETCH, Asked, ask
 from looped.explorer.guard import Guard
 from looped.explorer.kept import Kept
 from looped.explorer.limits import LIMITS, Limits
 from looped.explorer.models import Model, Shelf
 from looped.explorer.turns import Busy, Turns
-from looped.explorer.watch import STRETCHES, USUAL_STRETCH, Asked, Watch, ask
+from looped.explorer.watch import Watch
 
 T = TypeVar("T")
 LARGEST_SEED = 2**53 - 1  # what a page can count to

@@ -23,51 +23,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from looped.batches import Batch, lay_out
-from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.grid import StepGrid
 from looped.evaluation.reading import is_done, motion, read, window_start
-from looped.explorer.limits import LIMITS, Limits
-from looped.explorer.models import Model
-from looped.solve.solver import SPARE_STEPS, text_of
+from looped.explorer.asking import Asked
+from looped.solve.solver import text_of
 from looped.solve.threads import fitting_threads
 from looped.vocab import Vocab
 
 KEPT = 4  # tokens a position whose shares are told; the rest are "others"
 # Those that look at one question alone, in the order in which they are listed.
 RULES = ("oracle", "confidence", "threshold", "converged", "settled", "halt", "halt-mode")
-STRETCHES = (1.0, 1.25, 1.5, 2.0, 3.0)  # how far to run, in multiples of T(n)
-USUAL_STRETCH = 1.25  # far enough to see what an overrun does
 
 Keep = Callable[[int, Float[Tensor, "L D"]], None]  # told of every step and the state after it
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A question that a model can be asked here: parsed, measured and found small enough."""
-
-    model: Model
-    tokens: tuple[str, ...]
-    text: str
-    length: int
-    needed: int  # T(n), or the method's own depth
-    steps: int  # that will be run
-
-    def batch(self) -> Batch:
-        """The question as the one row the model reads."""
-        task, method = self.model.solver.task, self.model.solver.method
-        problems = task.problems([list(self.tokens)])
-        return lay_out(problems, task.vocab, task.row_size(self.length), method.prediction, method.pause)
-
-    def halts(self, rule: str) -> bool:
-        """Whether a stopping rule applies: some ask the model, and not every model says something."""
-        solver = self.model.solver
-        if not solver.method.adaptive:
-            return rule == "oracle"
-        if rule == "halt-mode":
-            return solver.model.config.halting != "none"
-        return rule != "halt" or solver.model.config.says_done
 
 
 @dataclass(frozen=True)
@@ -83,33 +51,6 @@ class Step:
     rewritten: int  # positions that count whose token is another than before
     correct: bool
     answer: str
-
-
-def ask(model: Model, text: str, stretch: float = USUAL_STRETCH, limits: Limits = LIMITS) -> Asked:
-    """Reads a typed question for a model; raises a sentence where it is no question or too long."""
-    if len(text) > limits.text:
-        raise InputError(f"the question has {len(text)} characters; at most {limits.text} are read")
-    if stretch not in STRETCHES:
-        known = ", ".join(f"{each:g}" for each in STRETCHES)
-        raise InputError(f"the loop runs for {known} times T(n) steps, not {stretch:g}")
-    task, method = model.solver.task, model.solver.method
-    tokens = task.parse(text)
-    length, _ = task.measure(tokens)
-    longest = model.longest(limits)
-    if length > longest:
-        raise InputError(f"a question of length {length} is too long to watch here: {longest} is the most")
-    needed = steps = _needed(model, tokens)
-    if method.adaptive and stretch > 1:
-        steps = min(limits.steps, math.ceil(stretch * needed) + SPARE_STEPS)
-    return Asked(model, tuple(tokens), task.format_question(tokens), length, needed, max(steps, needed))
-
-
-def _needed(model: Model, tokens: list[str]) -> int:
-    """The loop steps that the method gives this question: T(n), a fixed depth, or what its training gave."""
-    solver, own = model.solver, torch.tensor(model.solver.task.steps_of(tokens))
-    if not solver.loops.plain:
-        return int(solver.loops.first(own, torch.tensor(len(tokens))))
-    return int(solver.method.steps(solver.task, own, solver.trained_max_length))
 
 
 class Watch:

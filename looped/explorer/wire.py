@@ -16,8 +16,9 @@ import numpy as np
 
 from looped import serial
 from looped.errors import InputError
+from looped.explorer.asking import USUAL_STRETCH
 from looped.explorer.program import Grid
-from looped.explorer.watch import USUAL_STRETCH, Step, Watch
+from looped.explorer.watch import Step, Watch
 
 T = TypeVar("T")
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from looped.explorer import looking
+from looped.explorer.asking import ask
 from looped.explorer.models import Shelf
-from looped.explorer.watch import ask
 from looped.model import block
 from looped.model.loop import LoopedTransformer
 

@@ -17,8 +17,9 @@ from running_server import Running
 
 from looped import tasks
 from looped.explorer import files, looking
+from looped.explorer.asking import ask
 from looped.explorer.limits import LIMITS
-from looped.explorer.watch import Watch, ask
+from looped.explorer.watch import Watch
 
 JSON = {"content-type": "application/json"}
 

@@ -13,9 +13,10 @@ from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.grid import unroll_grid
 from looped.explorer import models
+from looped.explorer.asking import ask
 from looped.explorer.limits import Limits
 from looped.explorer.models import Shelf
-from looped.explorer.watch import KEPT, Step, Watch, ask
+from looped.explorer.watch import KEPT, Step, Watch
 from looped.model.weights import Layout
 from looped.runs import Run
 from looped.training import config as recipes
@@ -158,5 +159,7 @@ def test_a_bad_question_is_refused_in_a_sentence(
 
 
 def test_steps_are_bounded_whatever_is_asked(shelf: Shelf) -> None:
+    with pytest.raises(InputError, match="too long to watch here: 30"):
+        ask(shelf["copy-compiled"], "10" * 20, 3.0, Limits(steps=30))
     asked = ask(shelf["copy-compiled"], "10" * 20, 3.0, Limits(steps=50))
     assert (asked.needed, asked.steps) == (40, 50)
