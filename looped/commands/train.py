@@ -47,7 +47,7 @@ class Args:
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
     """The task's name; `looped tasks` lists them."""
     method: str = "fop-loop-adaptive"
-    """One of the paper's methods."""
+    """One of the paper's methods, or the two systems it never ran, ut and pondernet."""
     recipe: str = "fast"
     """paper (its hyperparameters), fast (far fewer steps) or quick (a minute on a CPU)."""
     seeds: Annotated[str, tyro.conf.arg(metavar="A,B,…")] = "0,1,2,3,4"
