@@ -97,7 +97,7 @@ def test_every_field_can_be_set(cli: Cli) -> None:
         (["copy", "--lr", "1,2"], "one learning rate or one for each of the 5 seeds, not 2"),
         (["copy", "--max-length", "9999"], "length must be between 1 and 4096, not 9999"),
         (["copy", "--width", "100"], "width must be a multiple of its heads"),
-        (["copy", "--positions", "polar"], "model.positions must be one of none, rotary, alibi"),
+        (["copy", "--positions", "polar"], "model.positions must be one of none, start, rotary, alibi"),
         (["copy", "--set", "stesp=3"], "there is no field 'stesp'; TrainConfig has task, method"),
         (["copy", "--set", "model.wdith=3"], "there is no field 'model.wdith'; ModelConfig has vocab"),
         (["copy", "--set", "steps"], "write KEY=VALUE"),
