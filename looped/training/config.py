@@ -48,9 +48,7 @@ class TrainConfig:
     betas: tuple[float, float] = (0.9, 0.999)  # AdamW's
     weight_decay: float = 0.01  # AdamW's
     clip: float = 1.0  # largest gradient norm of a seed
-    steady: float = (
-        0.0  # a problem's gradient may grow so many times on its way back through the loop; 0: any
-    )
+    steady: float = 0.0  # how many times a problem's gradient may grow on its way back; 0: any
     ema: float = 0.0  # decay of the average of the weights that is evaluated; 0: the weights themselves
     backprop: int = 0  # loop steps the gradient flows through, per problem; 0: all
     window: Window = "last"  # so many last ones, or each problem's own number of them, drawn from 1 up to it
