@@ -173,7 +173,8 @@ def generate(
     """
     if isinstance(model, UniversalTransformer):
         assert isinstance(weights, PreparedUniversal)
-        return Answers(*universal.greedy(model, weights, batch, loops, eos))
+        tokens, steps, surprise = universal.greedy(model, weights, batch, loops, eos)
+        return Answers(tokens, steps.round().long(), surprise)
     seeds, (rows, size) = weights.embed.shape[0], batch.tokens.shape
     positions.check_size(model.config, size)
     answers = Answers(

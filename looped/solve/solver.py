@@ -24,7 +24,7 @@ from looped.evaluation import decode, stopping
 from looped.evaluation.measure import Subject
 from looped.evaluation.reading import is_done, rows_at_once, window_start
 from looped.loops import PLAIN, Loops
-from looped.methods import Method
+from looped.methods import Method, largest_steps
 from looped.model.loop import LoopedTransformer, Prepared
 from looped.solve.answers import Answer, Answers, Step
 from looped.solve.threads import fitting_threads, side_by_side
@@ -128,6 +128,8 @@ def _answer(solver: Solver, rule: stopping.Rule, questions: list[list[str]]) -> 
     with fitting_threads(solver.model.config, batch.tokens.numel()):
         if solver.method.prediction == "ntp":
             loops = int(batch.steps[0])
+            if solver.method.universal:  # it may loop as often as in training, however short the question
+                loops = max(loops, largest_steps(task, solver.trained_max_length))
             found = decode.generate(solver.model, solver.weights, batch, loops, task.vocab.eos)
         else:
             most = _most(solver, batch)
