@@ -103,7 +103,8 @@ class Explorer:
         """A question of a given length, drawn from a family."""
         wanted = await self._read(request, wire.DrawRequest)
         model = self._model(wanted.model)
-        return _json({"question": await self.turns.take(partial(self._drawn, model, wanted), new=True)})
+        drawn = partial(self._drawn, model, wanted)
+        return _json({"question": await self.turns.take(drawn, new=True, light=True)})
 
     def _drawn(self, model: Model, wanted: wire.DrawRequest) -> str:
         task, longest = model.solver.task, model.longest(self.limits)
@@ -162,7 +163,7 @@ class Explorer:
             grid = program.run(task.name, asked.tokens, task.row_size(asked.length))
             return wire.program(grid, task.vocab.names)
 
-        return _json(await self.turns.take(trace, new=True))
+        return _json(await self.turns.take(trace, new=True, light=True))
 
     async def attention(self, request: Request) -> Response:
         """Where a head looks at a step; computed from the last states kept, or from the start."""
@@ -179,7 +180,7 @@ class Explorer:
                 raise InputError(f"the {name} is between {low} and {high}, not {value}")
         before = await self._state(asked, wanted.step - 1)
         look = partial(looking.shares, asked, before, wanted.layer, wanted.head)
-        shares = (await self.turns.take(look, new=True) * 255).round().numpy().astype(np.uint8)
+        shares = (await self.turns.take(look, new=True, light=True) * 255).round().numpy().astype(np.uint8)
         return _json({"size": shares.shape[0], "shares": wire.packed(shares)})
 
     async def _state(self, asked: Asked, step: int) -> torch.Tensor | None:

@@ -1,9 +1,9 @@
 """Everybody gets a turn: computing in short slices, one at a time, in the order of asking.
 
 A long question is many slices, and whoever else waits gets theirs in between; so a hundred clients share the machine
-evenly, and a short question never waits for the end of a long one. One worker, because a slice of a wide model uses all
-cores itself: two at a time took more than twice as long, their threads waiting for each other. Knows nothing of what is
-computed.
+evenly, and a short question never waits for the end of a long one. What takes a few milliseconds only has a lane of its
+own and waits for no question at all. One worker a lane, because a slice of a wide model uses all cores itself: two at a
+time took more than twice as long, their threads waiting for each other. Knows nothing of what is computed.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ class Busy(Exception):
 
 
 class Turns:
-    """A queue before one worker."""
+    """Two queues, each before one worker."""
 
     def __init__(self, most_waiting: int) -> None:
         self._most = most_waiting
         self._waiting = 0
         self._worker = ThreadPoolExecutor(1, "explorer")  # first come, first served
+        self._light = ThreadPoolExecutor(1, "explorer-light")
 
     @property
     def waiting(self) -> int:
         """How many have asked and not been served yet, the one being served included."""
         return self._waiting
 
-    async def take(self, work: Callable[[], T], *, new: bool = False) -> T:
+    async def take(self, work: Callable[[], T], *, new: bool = False, light: bool = False) -> T:
         """Does some work when its turn has come; a newcomer gets `Busy` at once where the queue is full.
+
+        Light work, of a few milliseconds, has its own queue.
 
         Whoever is called off while waiting leaves the queue; work that has begun is finished, its result dropped.
         """
@@ -42,10 +45,12 @@ class Turns:
             raise Busy
         self._waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+            worker = self._light if light else self._worker
+            return await asyncio.get_running_loop().run_in_executor(worker, work)
         finally:
             self._waiting -= 1
 
     def close(self) -> None:
-        """Lets the worker go."""
-        self._worker.shutdown(wait=False, cancel_futures=True)
+        """Lets the workers go."""
+        for worker in (self._worker, self._light):
+            worker.shutdown(wait=False, cancel_futures=True)

@@ -124,8 +124,9 @@ class Watch:
 
     def rules(self) -> Iterator[dict[str, object]]:
         """Where each stopping rule would have stopped; `stopped` is false where it never did in these steps."""
+        grid = self._past.grid(self.asked.needed)
         for name in filter(self.asked.halts, RULES):
-            chosen = int(stopping.get(name).steps(self._past.grid(self.asked.needed))[0, 0])
+            chosen = int(stopping.get(name).steps(grid)[0, 0])
             at = min(chosen, self.done)
             yield {
                 "name": name,

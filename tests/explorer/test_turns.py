@@ -51,3 +51,17 @@ def test_an_error_reaches_who_asked() -> None:
         turns.close()
 
     asyncio.run(scene())
+
+
+def test_light_work_waits_for_no_question() -> None:
+    async def scene() -> None:
+        turns, gate = Turns(10), threading.Event()
+        heavy = asyncio.create_task(turns.take(gate.wait))
+        await asyncio.sleep(0)
+        assert await turns.take(lambda: "light", light=True) == "light"
+        assert not heavy.done()
+        gate.set()
+        await heavy
+        turns.close()
+
+    asyncio.run(scene())
