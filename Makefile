@@ -33,7 +33,7 @@ SLURM := slurm-wlm munge
 engines: export OMP_NUM_THREADS = 1
 engines: $(STAMP) ## the engines ray and slurm against real ones, installed where that is possible
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'
-	@if ! PATH="$$PATH:/usr/sbin" command -v slurmctld munged slurmd >/dev/null; then \
+	@if ! { [ -x /usr/sbin/slurmd ] && [ -x /usr/sbin/slurmctld ] && [ -x /usr/sbin/munged ]; }; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			{ apt-get update -q && DEBIAN_FRONTEND=noninteractive \
 				apt-get install -q -y --no-install-recommends $(SLURM); } >/dev/null || \
