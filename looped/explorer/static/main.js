@@ -152,13 +152,16 @@ $("share").addEventListener("click", async () => {
   setTimeout(() => { $("share").textContent = "Copy link"; }, 1500);
 });
 
-/** Shows what an address asks for; without a question, one of the task's. */
-function open(wanted) {
+/** Shows what an address asks for; without a question, always the same one, neither short nor long. */
+async function open(wanted) {
   const { missing } = controls.choose(wanted);
   shown = { show: wanted.show };
   if (wanted.layer < controls.model.layers) $("layer").value = String(wanted.layer);
   if (wanted.head < controls.model.heads) $("head").value = String(wanted.head);
-  if (wanted.q === undefined) controls.question = controls.task.example;
+  if (wanted.q === undefined) {
+    const { question } = await api.draw({ model: controls.model.key, length: Math.min(10, controls.model.longest), seed: 1 });
+    controls.question = question;
+  }
   const told = missing ? () => controls.say("The model of that address is not here; another one answers.", true) : () => {};
   return ask({ step: wanted.step }).then(told);
 }
