@@ -40,7 +40,7 @@ engines: $(STAMP) ## the engines ray and slurm against real ones, installed wher
 				echo "$(SLURM) could not be installed: the tests of slurm are skipped" >&2; \
 		else echo "no Slurm here, and only root can install it: apt-get install $(SLURM)" >&2; fi; \
 	fi
-	$(BIN)/pytest -rs tests/experiments/test_engines.py tests/experiments/test_ray.py tests/experiments/test_slurm.py
+	$(BIN)/pytest -rs tests/experiments/test_ray.py tests/experiments/test_slurm.py
 
 docs: $(STAMP) ## the documentation site, into site/, without a request to anywhere
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from forked import FEW, SMALL, Forked
 
+from looped.experiments import jobs
 from looped.experiments.engines import Options
 from looped.experiments.jobs import Job
 from looped.experiments.plan import Plan
@@ -39,3 +40,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def engine(tmp_path: Path) -> Callable[[], Forked]:
     """A new engine of two workers for `tmp_path / "runs"`."""
     return lambda: Forked(tmp_path / "runs", Options(workers=2, device="cpu"))
+
+
+@pytest.fixture
+def three(small: MakeJob, tmp_path: Path) -> list[Job]:
+    """Three jobs on their desk."""
+    batch = [small(task) for task in ("copy", "parity", "unique_set")]
+    for job in batch:
+        jobs.put(tmp_path / "runs", job)
+    return batch
