@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 from pathlib import Path
 
@@ -21,13 +19,10 @@ def blocks(language: str) -> list[str]:
     return [text for name, text in fenced if name == language]
 
 
-def test_the_readmes_example_prints_what_the_readme_says() -> None:
-    (example,), (expected,) = blocks("python"), blocks("text")
-    assert len(example.strip().splitlines()) <= 12, "the example is meant to be ten lines or so"
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(example, "README.md", "exec"), {"__name__": "__main__"})
-    assert printed.getvalue() == expected
+def test_the_readmes_examples_are_short() -> None:
+    """What they print is held to the page by tests/docs."""
+    for example in blocks("python"):
+        assert len(example.strip().splitlines()) <= 12, "an example is meant to be ten lines or so"
 
 
 def tree_paths(tree: str) -> set[str]:
