@@ -28,8 +28,9 @@ LAYERS = [
     {"batches"},
     {"model"},
     {"methods", "loops"},
+    {"compiler"},
     {"training", "evaluation", "runs"},
-    {"bench", "compiler", "demo", "figures", "figures_ladder", "figures_halting", "zoo", "solve", "experiments"},
+    {"bench", "demo", "figures", "figures_ladder", "figures_halting", "zoo", "solve", "experiments"},
     {"display"},
     {"commands", "explorer"},
     {"arguments", "cli", "__main__"},
@@ -52,6 +53,7 @@ THIRD_PARTY = {
     "model": BARE,
     "methods": BARE,
     "loops": BARE,
+    "compiler": BARE | {"matplotlib"},  # for pictures alone
     "training": BARE,
     "evaluation": BARE,
     "runs": BARE,

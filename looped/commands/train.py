@@ -94,6 +94,8 @@ class Args:
     """none, start, rotary, alibi, learned or randomised."""
     embedding_std: Float = ""
     """Initial scale of the token embedding."""
+    init: Annotated[str, tyro.conf.arg(metavar="START")] = "random"
+    """random; or compiled, the task's n-RASP-L program as weights; or compiled:1e-3, those with so much noise each."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY=VALUE")] = ()
     """Any field of the configuration: --set warmup=100 --set model.init_std=0.01."""
 
@@ -104,7 +106,7 @@ def run(args: Args) -> int:
     device = devices.pick(args.device)
     if args.save_every <= 0:
         raise InputError(f"--save-every must be above 0 seconds, not {args.save_every:g}")
-    folder = args.out or Path("runs") / f"{config.task}-{config.method}-{config.recipe}"
+    folder = args.out or Path("runs") / config.name
     listeners: list[Listener] = [display.listener()]
     if args.track:
         listeners.append(display.Trackio())
@@ -126,7 +128,8 @@ def configuration(args: Args) -> TrainConfig:
     changes = [f"{path}={value}" for path, value in given.items() if value]
     if args.checkpointing:
         changes.append("checkpointing=true")
-    return override(recipes.make(args.task, args.method, args.recipe, (0,)), [*changes, *args.set])
+    config = recipes.from_program(recipes.make(args.task, args.method, args.recipe, (0,)), args.init)
+    return override(config, [*changes, *args.set])
 
 
 def ending(summary: Summary) -> str:

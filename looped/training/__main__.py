@@ -32,9 +32,9 @@ def main(words: Sequence[str] | None = None) -> int:
     """Trains as the words say; the exit status is that of `looped train`."""
     args, world = _parser().parse_args(words), World()
     try:
-        config = recipes.make(args.task, args.method, args.recipe, (0,))
+        config = recipes.from_program(recipes.make(args.task, args.method, args.recipe, (0,)), args.init)
         config = override(config, [f"seeds={args.seeds}", *args.set])
-        folder = args.out or Path("runs") / f"{config.task}-{config.method}-{config.recipe}"
+        folder = args.out or Path("runs") / config.name
         world, device = worlds.found(devices.pick(args.device))
         with Interrupt() as asked:
             summary = train(
@@ -59,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", default="0,1,2,3,4")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--out", type=Path, help="the run's folder; runs/TASK-METHOD-RECIPE unless given")
+    parser.add_argument(
+        "--init", default="random", metavar="START", help="random, compiled or compiled:NOISE"
+    )
     parser.add_argument("--set", nargs="*", default=[], action="extend", metavar="KEY=VALUE")
     parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="stop cleanly, to go on later")
     return parser

@@ -18,6 +18,7 @@ from looped.errors import InputError
 from looped.methods import Method
 from looped.model.config import ModelConfig
 from looped.tasks.base import Task
+from looped.training import start
 
 Lengths = Literal["stratified", "iid"]
 Window = Literal["last", "random"]
@@ -62,6 +63,7 @@ class TrainConfig:
         0.01  # what a halting head's steps (act), or its distance from the prior (ponder), weigh
     )
     halt_prior: float = 0.1  # chance to halt at a step in PonderNet's geometric prior: 1 / the mean step
+    init: str = start.RANDOM  # where the weights start: random, compiled or compiled:NOISE
 
     def __post_init__(self) -> None:
         if len(self.lr) not in (1, len(self.seeds)):
@@ -102,8 +104,16 @@ class TrainConfig:
             raise InputError(f"the method {method.name} and a {self.model.kind} model do not go together")
         if method.universal and (self.noise or self.supervision != "last"):
             raise InputError(f"{method.name} takes neither noise on its state nor another supervision")
+        if start.parse(self.init).compiled and not (method.adaptive and method.prediction == "fop"):
+            raise InputError(f"init={self.init} is for fop-loop-adaptive, with or without injection")
         if self.model.vocab != len(task.vocab):
             raise InputError(f"a model of {task.name} has {len(task.vocab)} tokens, not {self.model.vocab}")
+
+    @property
+    def name(self) -> str:
+        """What a run's folder is called unless somebody says otherwise."""
+        own = f"{self.task}-{self.method}-{self.recipe}"
+        return f"{own}-{start.COMPILED}" if start.parse(self.init).compiled else own
 
     @property
     def curriculum_end(self) -> int:
@@ -209,6 +219,20 @@ def quick(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
         lengths="stratified",
         noise=0.0 if method.universal else 0.1,
     )
+
+
+def from_program(config: TrainConfig, init: str) -> TrainConfig:
+    """The same run started as `init` says; from a compiled program, in that program's own architecture.
+
+    The state of a compiled model is made of integers and thresholds between them, and it never learned to stand noise;
+    nor would weights that no training length uses stand to shrink. Both are off unless they are set again.
+    """
+    if not start.parse(init).compiled:
+        return replace(config, init=init)
+    if config.method not in ("fop-loop-adaptive", "fop-loop-adaptive-wo"):
+        raise InputError(f"a compiled program is a model of fop-loop-adaptive-wo, not of {config.method}")
+    model = start.architecture(config.task)
+    return replace(config, init=init, method="fop-loop-adaptive-wo", model=model, noise=0.0, weight_decay=0.0)
 
 
 Recipe = Callable[[Task, Method, tuple[int, ...]], TrainConfig]

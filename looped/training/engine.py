@@ -22,7 +22,7 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.model import build, positions
 from looped.model.loop import Prepared
-from looped.training import curriculum, fused, optimizer, trajectory
+from looped.training import curriculum, fused, optimizer, start, trajectory
 from looped.training.accumulate import GradientStore
 from looped.training.backprop import Noise, Outcome, backpropagate
 from looped.training.config import TrainConfig
@@ -76,15 +76,16 @@ class Engine:
         if config.batch < self.world.size:
             raise InputError(f"{self.world.size} processes cannot share a batch of {config.batch}")
         cuda = self.device.type == "cuda"
-        narrow = config.products == "bf16" or (config.products == "auto" and cuda)
-        self.precision = precision or (torch.bfloat16 if narrow else torch.float32)
+        self.precision = precision or _precision(config, cuda)
         self.graphs = cuda and self.world.size == 1 if graphs is None else graphs
         self.fused = fused  # where it can be taken; never is for comparing with it
         self.task, self.method = tasks.get(config.task), methods.get(config.method)
         self.law = loops.parse(config.loops)
-        self.store = GradientStore(accumulate=self.precision != torch.float32)
+        self.store = GradientStore(accumulate=self.precision.itemsize < 4)
         self.model = build(config.model, self.store.linear)
-        self.weights: Float[Tensor, "S P"] = self.model.layout.initialise(list(config.seeds), self.device)
+        self.weights: Float[Tensor, "S P"] = start.weights(
+            config.init, config.task, config.model, list(config.seeds), self.device
+        )
         self.moments = Moments.of(self.weights, config.ema)
         self.generators = [torch.Generator(self.device).manual_seed(seed) for seed in config.seeds]
         self.done = 0  # gradient steps taken
@@ -287,6 +288,14 @@ class Engine:
         moments = self.moments
         average = [] if moments.average is None else [moments.average]
         return [self.weights, moments.mean, moments.square, moments.alive, *average]
+
+
+def _precision(config: TrainConfig, cuda: bool) -> torch.dtype:
+    """What products run in: as configured, or else what the model asks for, and bf16 on CUDA if that is fp32."""
+    if config.products != "auto":
+        return torch.bfloat16 if config.products == "bf16" else torch.float32
+    own: torch.dtype = getattr(torch, config.model.precision)
+    return torch.bfloat16 if cuda and own == torch.float32 else own
 
 
 def matmul_flops(config: TrainConfig, plan: Plan, row_size: int) -> float:

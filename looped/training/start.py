@@ -1,0 +1,78 @@
+"""Where a run's weights start: drawn anew, or the task's program compiled into weights and shaken a little.
+
+    random           each seed its own draw
+    compiled         the program's weights, the same for every seed
+    compiled:1e-3    each of them times 1 + 1e-3·ε, with a normal ε of the seed's own; what is 0 stays 0
+
+Knows tasks by name, programs and models; nothing of what is done with the weights.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from looped.compiler.compiled import Compiled, compile_program
+from looped.errors import InputError
+from looped.model.config import ModelConfig
+from looped.model.weights import Layout
+from looped.rasp import programs
+
+RANDOM, COMPILED = "random", "compiled"
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a text such as `compiled:1e-3` says."""
+
+    compiled: bool = False
+    noise: float = 0.0  # of each weight, as a share of it
+
+
+def parse(text: str) -> Start:
+    """The start that a text names; raises a sentence for any other."""
+    name, colon, level = text.partition(":")
+    if name == RANDOM and not colon:
+        return Start()
+    try:
+        noise = float(level) if colon else 0.0
+    except ValueError:
+        noise = math.nan
+    if name != COMPILED or not 0 <= noise < math.inf:
+        raise InputError(f"weights start from random, compiled or compiled:NOISE, not from {text[:40]!r}")
+    return Start(True, noise)
+
+
+def architecture(task: str) -> ModelConfig:
+    """The model that a task's program is compiled into."""
+    return _compiled(task).config
+
+
+def weights(
+    text: str, task: str, model: ModelConfig, seeds: list[int], device: torch.device | str = "cpu"
+) -> Float[Tensor, "S P"]:
+    """The first weights of every seed, drawn on the CPU so that a seed means the same on every device."""
+    start = parse(text)
+    if not start.compiled:
+        return Layout(model).initialise(seeds, device)
+    made = _compiled(task)
+    if Layout(model).slots != Layout(made.config).slots:
+        raise InputError(
+            f"init={text} needs the shape of the compiled {task}: width {made.config.width}, "
+            f"{made.config.heads} heads; leave the model as `--init compiled` sets it"
+        )
+    rows = made.row.repeat(len(seeds), 1)
+    for row, seed in zip(rows, seeds, strict=True) if start.noise else ():
+        drawn = torch.randn(row.shape, generator=torch.Generator().manual_seed(seed))
+        row.mul_(1 + start.noise * drawn)
+    return rows.to(device)
+
+
+@cache
+def _compiled(task: str) -> Compiled:
+    return compile_program(programs.get(task))
