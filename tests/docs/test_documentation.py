@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from pages import RUN, blocks, check
 
 from looped.evaluation import stopping
 from looped.methods import METHODS, Method
 from looped.tasks import TASKS
 from looped.training.config import RECIPES
-
-sys.path.insert(0, str(Path(__file__).parent))
-from pages import RUN, blocks, check
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
