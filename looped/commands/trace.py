@@ -8,12 +8,15 @@ step  variable  1 0 > # #
    1  seq       · 1 0 # #
    2  seq       · · 1 0 #
  out            * * 1 0 #
+
+With --model, what the program, its compiled model and the model named would put out after every step stands below.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -22,6 +25,9 @@ from looped.errors import InputError
 from looped.rasp import programs
 from looped.rasp.program import Program
 from looped.rasp.trace import Trace, shown_steps, trace
+
+if TYPE_CHECKING:  # models need torch, which the program alone does not
+    from looped.solve.beside import Voice
 
 MOST_VALUES = 64_000_000  # of a JSON trace, which is held as a whole
 
@@ -34,6 +40,15 @@ class Args:
     """The task's name, or long_multiplication: two factors of any length."""
     question: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="QUESTION")]
     """As people type it: 1101, 1011+0110, 11*110, "1 4 2 2 4 3"."""
+    model: Annotated[
+        tuple[str, ...],
+        tyro.conf.UseAppendAction,
+        tyro.conf.arg(metavar="NAME|PATH", help_behavior_hint="(repeatable)"),
+    ] = ()
+    """Also a shipped model (fast, copy-fast), a run's folder or a checkpoint, beside the program compiled into weights;
+    `compiled` for that alone."""
+    device: str = "auto"
+    """Of the models: auto, cpu, cuda or cuda:N."""
     json: bool = False
     """One JSON object with every step; a table leaves out the middle of a long one."""
 
@@ -45,15 +60,22 @@ def run(args: Args) -> int:
     if args.json:
         _check_size(program, row.tolist())
     steps = program.total(program.sizes(row.tolist()))
-    done = trace(program, row, keep=None if args.json else shown_steps(steps))
+    keep = None if args.json else shown_steps(steps)
+    done = trace(program, row, keep=keep)
     fact = facts(done, question)
+    heard = _heard(args, program, question, keep) if args.model else []
     if args.json:
-        print_json({**fact, "trace": done.json()})
+        models = {"models": [_told(voice, done) for voice in heard[1:]]} if heard else {}
+        print_json({**fact, "trace": done.json(), **models})
         return 0
     shown = fact["answer"] if done.answer else "empty"
     asked = f"{fact['task']} {_short(str(fact['question']))}"
     print(f"{asked}: {done.steps} steps, answer {_short(str(shown))}\n")
-    print(done.table())
+    print(done.table(beside=[(voice.name, voice.outputs) for voice in heard]))
+    if heard:
+        print()
+    for voice in heard[1:]:
+        print(_summary(voice, done))
     return 0
 
 
@@ -89,6 +111,46 @@ def facts(done: Trace, question: list[str]) -> dict[str, object]:
         "steps": done.steps,
         "answer": task.format_answer(done.answer) if task else "".join(done.answer),
     }
+
+
+def _heard(
+    args: Args, program: Program, question: list[str], keep: Container[int | None] | None
+) -> list[Voice]:
+    from looped import devices
+    from looped.solve.beside import voices
+
+    return voices(program, question, args.model, devices.pick(args.device), keep)
+
+
+def _told(voice: Voice, done: Trace) -> dict[str, object]:
+    """A model beside the program, as JSON."""
+    steps = [
+        {
+            "step": step,
+            "output": output,
+            **({"variables": held} if (held := voice.variables.get(step)) else {}),
+        }
+        for step, output in voice.outputs.items()
+    ]
+    return {
+        "model": voice.name,
+        "answer": voice.answer,
+        "correct": voice.answer == done.answer,
+        "agreed": voice.agreed,
+        **({"held": voice.held} if voice.variables else {}),
+        "steps": steps,
+    }
+
+
+def _summary(voice: Voice, done: Trace) -> str:
+    """`copy-fast: right; it says what the program says after 2 of 2 steps`."""
+    verdict = (
+        "right" if voice.answer == done.answer else f"wrong, {_short(' '.join(voice.answer)) or 'empty'}"
+    )
+    said = f"{voice.name}: {verdict}; it says what the program says after {len(voice.agreed)} of {done.steps} steps"
+    if not voice.variables:
+        return said
+    return f"{said} and holds the program's variables after {len(voice.held)}"
 
 
 def _check_size(program: Program, row: list[int]) -> None:

@@ -9,7 +9,7 @@ step  variable  1 0 > # #
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from looped.vocab import EOQ, IGNORED
 GAP = "…"
 SHOWN_BLANK = "·"
 MOST_STEPS = 16  # of a table
+Beside = Sequence[tuple[str, Mapping[int, list[str]]]]  # name, step → tokens
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,11 @@ class Trace:
             for entry in self.entries
         ]
 
-    def table(self, positions: int = 40, steps: int = MOST_STEPS) -> str:
-        """Variable × step as text; beyond so many positions or steps, some of the middle is left out."""
+    def table(self, positions: int = 40, steps: int = MOST_STEPS, beside: Beside = ()) -> str:
+        """Variable × step as text; beyond so many positions or steps, some of the middle is left out.
+
+        Under a step's variables stands what others would put out after it, by name, from the question's end on.
+        """
         names = self.program.vocab.decode(self.row.tolist())
         start = names.index(EOQ)
         output = [IGNORED] * start + self.program.vocab.decode(self.output[start:].tolist())
@@ -86,6 +90,7 @@ class Trace:
             lines += [
                 (str(step) if i == 0 else "", entry.name, self.shown(entry)) for i, entry in enumerate(at)
             ]
+            lines += [("", name, [IGNORED] * start + said[step]) for name, said in beside if step in said]
         lines.append(("out", "", output))
         return _laid_out(lines, _kept(len(names), (0, start - 4, len(names) - positions // 3), positions))
 

@@ -50,6 +50,12 @@ def is_known(name: str) -> bool:
     )
 
 
+def own(task: str, name: str) -> str:
+    """What a person means by a model's name beside a task's: `fast` and `compiled` are that task's own."""
+    full = f"{task}-{name}"
+    return full if is_known(full) else name
+
+
 def _is_name(source: str) -> bool:
     return os.sep not in source and "/" not in source and not source.endswith(".safetensors")
 

@@ -25,6 +25,44 @@ def test_a_table_for_people(cli: Cli) -> None:
     )
 
 
+def test_program_and_compiled_model_side_by_side(cli: Cli) -> None:
+    assert cli("trace", "copy", "10", "--model", "compiled") == (
+        0,
+        "copy 10: 2 steps, answer 10\n\n"
+        "step  variable  1 0 > # #\n"
+        "   0  seq       1 0 # # #\n"
+        "   1  seq       · 1 0 # #\n"
+        "      program   * * 0 # #\n"
+        "      compiled  * * 0 # #\n"
+        "   2  seq       · · 1 0 #\n"
+        "      program   * * 1 0 #\n"
+        "      compiled  * * 1 0 #\n"
+        " out            * * 1 0 #\n\n"
+        "compiled: right; it says what the program says after 2 of 2 steps and holds the program's variables after 2\n",
+        "",
+    )
+
+
+def test_a_shipped_model_beside_them(cli: Cli) -> None:
+    code, out, _ = cli("trace", "copy", "1011", "--model", "fast", "--json")
+    compiled, trained = json.loads(out)["models"]
+    assert code == 0
+    assert (compiled["model"], trained["model"]) == ("compiled", "copy-fast")
+    assert compiled["held"] == compiled["agreed"] == [1, 2, 3, 4]
+    assert compiled["steps"][0]["variables"] == {"seq": [-1, 1, 0, 1, 1, 3, 3, 3, 3]}
+    assert trained["correct"]
+    assert trained["steps"][-1] == {"step": 4, "output": ["1", "0", "1", "1", "#"]}
+    _, out, _ = cli("trace", "copy", "1011", "--model", "copy-fast")
+    assert "copy-fast  * * * * 1 0 1 1 #" in out
+    assert out.splitlines()[-1].startswith("copy-fast: right; it says what the program says after ")
+
+
+def test_a_model_of_another_task(cli: Cli) -> None:
+    code, out, err = cli("trace", "parity", "10", "--model", "copy-compiled")
+    assert (code, out) == (2, "")
+    assert err == "looped: copy-compiled is a model for copy, not for parity\n"
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_json_has_every_step_and_the_oracle_s_answer(name: str, cli: Cli) -> None:
     task = TASKS[name]
