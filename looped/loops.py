@@ -86,7 +86,7 @@ PLAIN = Loops()
 
 def parse(text: str) -> Loops:
     """The rule a text names."""
-    if text.isascii() and text.isdecimal() and 1 <= int(text[:6]) <= LARGEST:
+    if text.isascii() and text.isdecimal() and len(text) <= 6 and 1 <= int(text) <= LARGEST:
         return Loops("constant", times=int(text))
     found = FORM.fullmatch(text)
     rule = None

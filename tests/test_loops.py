@@ -82,6 +82,7 @@ def test_bounds_hold(name: str, text: str, shortest: int, more: int) -> None:
         "T..2q",
         "qq",
         "1" * 99,
+        "000001" + "9" * 20,
     ],
 )
 def test_what_is_no_rule_is_told_what_is_one(text: str) -> None:
