@@ -25,15 +25,17 @@ __version__ = "0.1.0"
 __all__ = ["InputError", "__version__", "load", "zoo"]
 
 # What the front door hands out from further up, imported when it is asked for.
-_HOMES = {"load": "looped.solve", "zoo": "looped.zoo.listing"}
+_HOMES = {"load": "looped.solve", "pick": "looped.devices", "zoo": "looped.zoo.listing"}
 
 
 def load(source: str | Path, device: str = "cpu") -> Solver:
     """A model ready to answer: a shipped name (`addition`), a run's folder, a checkpoint's file.
 
-    `TASK-compiled` is the task's n-RASP-L program, compiled into weights on the spot.
+    `TASK-compiled` is the task's n-RASP-L program, compiled into weights on the spot. The device is cpu, cuda, cuda:N,
+    or auto for a GPU where there is one.
     """
-    solver: Solver = import_module(_HOMES["load"]).load(source, device)
+    where = import_module(_HOMES["pick"]).pick(device)
+    solver: Solver = import_module(_HOMES["load"]).load(source, where)
     return solver
 
 

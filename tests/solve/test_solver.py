@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import looped
 from looped import InputError, runs, solve, tasks
@@ -15,6 +17,8 @@ from looped.solve import Solver
 from looped.solve.answers import Answer, Answers
 from looped.solve.solver import _parcels, answer
 from looped.training import config as recipes
+
+COPY = looped.load("copy-compiled")
 
 
 @pytest.fixture(scope="module")
@@ -134,3 +138,14 @@ def test_bad_questions_are_refused() -> None:
         model.solve(["1", "2"])
     with pytest.raises(InputError, match="at least 1"):
         model.steps("11", most=0)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.text("01", min_size=1, max_size=30), max_size=25))
+def test_any_list_is_answered_in_its_order(texts: list[str]) -> None:
+    assert [found.answer for found in COPY.solve(texts)] == texts
+
+
+def test_a_device_that_is_not_there_is_a_sentence() -> None:
+    with pytest.raises(InputError, match="unknown device 'abacus'"):
+        looped.load("copy-compiled", device="abacus")
