@@ -1,8 +1,9 @@
 """`looped compare`: does a model simulate the program? Reads the program's variables from the model's states.
 
-$ looped compare copy --model runs/copy-fop-loop-adaptive-quick --length 8
-variable  step  from state  from token
-seq          1      1.0000      0.5021
+$ looped compare copy --length 8
+variable  step  from state  from token  from input  untrained  shuffled
+seq          1      0.9990      0.7498      0.7498     0.8750    0.7002
+…
 """
 
 from __future__ import annotations
@@ -19,6 +20,15 @@ from looped.compiler.probe import probe
 from looped.errors import InputError
 from looped.rasp import programs
 from looped.solve import load
+from looped.solve.sources import own
+
+COLUMNS = (
+    ("from state", "accuracy"),
+    ("from token", "from_token"),
+    ("from input", "from_input"),
+    ("untrained", "untrained"),
+    ("shuffled", "shuffled"),
+)
 
 
 @dataclass(frozen=True)
@@ -27,14 +37,17 @@ class Args:
 
     task: Annotated[str, tyro.conf.Positional]
     """The task's name."""
-    model: Annotated[str, tyro.conf.arg(metavar="NAME|PATH")]
-    """A shipped model, a checkpoint (seed-0.safetensors, or what `looped compile` wrote) or a run's folder."""
+    model: Annotated[str | None, tyro.conf.arg(metavar="NAME|PATH", help_behavior_hint="")] = None
+    """A shipped model, `compiled`, a checkpoint (seed-0.safetensors, or what `looped compile` wrote) or a run's folder;
+    by default the shipped model of the task."""
     length: int = 12
     """Length of the questions."""
     samples: int = 512
     """Questions; half of them fit the maps, the other half test them."""
     seed: int = 0
     """Of the questions."""
+    controls: bool = True
+    """Also fit to the embedded input, to fresh weights of the same shape, and to another row's variables."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     json: bool = False
@@ -44,7 +57,7 @@ class Args:
 def run(args: Args) -> int:
     """Probes and prints."""
     task, device = tasks.get(args.task), devices.pick(args.device)
-    solver = load(args.model, device)
+    solver = load(own(task.name, args.model), device)
     if solver.task is not task:
         raise InputError(f"{args.model} is a model for {solver.task.name}, not for {task.name}")
     if solver.method.prediction != "fop" or solver.method.pause:
@@ -54,11 +67,13 @@ def run(args: Args) -> int:
     lengths = torch.full((args.samples,), task.check_length(args.length))
     problems = task.sample(lengths, torch.Generator().manual_seed(args.seed), max_length=args.length)
     rows = batches.lay_out(problems, task.vocab, task.row_size(args.length)).tokens.to(device)
-    found = probe(programs.get(task.name), solver.model, solver.weights, rows, int(problems.steps.max()))
+    program, steps = programs.get(task.name), int(problems.steps.max())
+    found = probe(program, solver.model, solver.weights, rows, steps, args.controls)
     if args.json:
         for each in found:
             print_json({"task": task.name, "length": args.length, "model": solver.name, **asdict(each)})
     else:
-        lines = [(e.variable, e.step, f"{e.accuracy:.4f}", f"{e.from_token:.4f}") for e in found]
-        print_table(("variable", "step", "from state", "from token"), lines)
+        columns = COLUMNS if args.controls else COLUMNS[:2]
+        lines = [(e.variable, e.step, *(f"{getattr(e, name):.4f}" for _, name in columns)) for e in found]
+        print_table(("variable", "step", *(title for title, _ in columns)), lines)
     return 0

@@ -22,7 +22,7 @@ from looped.evaluation import stopping
 from looped.solve import Answer, Solver, answer, load
 from looped.solve.answers import shown
 from looped.solve.solver import steps
-from looped.solve.sources import is_known
+from looped.solve.sources import own
 from looped.solve.stream import parcels
 from looped.solve.table import print_steps
 
@@ -53,7 +53,7 @@ class Args:
 def run(args: Args) -> int:
     """Answers and prints, parcel by parcel."""
     task = tasks.get(args.task)
-    solver = load(_model(args, task.name), devices.pick(args.device))
+    solver = load(own(task.name, args.model), devices.pick(args.device))
     if solver.task is not task:
         raise InputError(f"{args.model} is a model for {solver.task.name}, not for {task.name}")
     stopping.get(args.stop or solver.rule)  # a complaint about the rule comes before any question is read
@@ -70,19 +70,6 @@ def run(args: Args) -> int:
         if complaint is not None:
             raise complaint
     return 0
-
-
-def _model(args: Args, task: str) -> str:
-    """What to load: a bare word such as `fast` or `compiled` means this task's."""
-    if args.model is None:
-        if not is_known(task):
-            raise InputError(
-                f"no trained {task} model is shipped with this version: give one with --model, for example "
-                f"`--model compiled`, the task's program as weights"
-            )
-        return task
-    own = f"{task}-{args.model}"
-    return own if is_known(own) else args.model
 
 
 def _questions(args: Args, solver: Solver) -> Iterator[tuple[list[list[str]], InputError | None]]:

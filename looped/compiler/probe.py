@@ -2,14 +2,21 @@
 
 The interpreter says what each variable is at every position after step t; a linear map from the model's state after
 step t is fitted to that on some rows, and tried on others. Beside its accuracy stands what the input token alone
-gives away: the share that is right when every position is given its token's commonest value.
+gives away: the share that is right when every position is given its token's commonest value. Three controls tell what
+else a high accuracy may come from:
+
+    input        the same fit from the embedded input, before any step
+    untrained    the same fit from the states of a model of the same shape with fresh weights: what looping mixes in
+    shuffled     the same fit to the variables of another row: what a position gives away whatever the row holds
+
+Only positions count at which a variable is not the same in all rows: what is always a blank says nothing of a model.
 
 Knows programs and models, not where either comes from. Shapes: R rows, L positions, D width.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -25,6 +32,7 @@ from looped.rasp.sequence import Array, unwrap
 RIDGE = 1e-6  # keeps the maps of idle entries at 0
 ROUNDS = 200  # of the fit
 MOST_CLASSES = 256
+UNTRAINED = 0  # seed of the fresh weights
 
 
 @dataclass(frozen=True)
@@ -35,10 +43,18 @@ class Decoded:
     step: int
     accuracy: float
     from_token: float  # what the input token alone gives away
+    from_input: float | None = None  # the controls, where they were asked for
+    untrained: float | None = None
+    shuffled: float | None = None
 
 
 def probe(
-    program: Program, model: LoopedTransformer, weights: Prepared, rows: Int[Tensor, "R L"], steps: int
+    program: Program,
+    model: LoopedTransformer,
+    weights: Prepared,
+    rows: Int[Tensor, "R L"],
+    steps: int,
+    controls: bool = False,
 ) -> list[Decoded]:
     """Probes for every variable after each of the first steps; half of the rows fit, the other half test."""
     if len(rows) < 2:
@@ -50,14 +66,44 @@ def probe(
     states = unroll(program, plain, sizes.pop())
     next(states)  # before the first step there is no state of the model
     found: list[Decoded] = []
-    with torch.no_grad():
-        after = [h[0].double() for h in model.unroll(weights, rows[None], steps)]
-    for h, (step, _, state) in zip(after, states, strict=False):
+    after = _states(model, weights, rows, steps)
+    if controls:
+        with torch.no_grad():
+            embedded = model.embed(weights, rows[None])[0]
+            fresh = model.prepare(model.layout.initialise([UNTRAINED], rows.device))
+        aimless = _states(model, fresh, rows, steps)
+    for i, (h, (step, _, state)) in enumerate(zip(after, states, strict=False)):
         for name, value in state.items():
-            truth = np.broadcast_to(unwrap(value).astype(np.int64), plain.shape).copy()
-            accuracy = _linear(h, torch.from_numpy(truth))
-            found.append(Decoded(name, step, accuracy, _from_token(plain, truth)))
+            truth = np.broadcast_to(unwrap(value).astype(np.int64), plain.shape)
+            open_ = _open(truth)
+            truth = truth[:, open_]
+            wanted = torch.from_numpy(truth)
+            each = Decoded(name, step, _linear(h[:, open_], wanted), _from_token(plain[:, open_], truth))
+            if controls:
+                each = replace(
+                    each,
+                    from_input=_linear(embedded[:, open_], wanted),
+                    untrained=_linear(aimless[i][:, open_], wanted),
+                    shuffled=_linear(
+                        h[:, open_], wanted.roll(1, 0)
+                    ),  # rows are drawn alike: any other's will do
+                )
+            found.append(each)
     return found
+
+
+def _open(truth: Array) -> Array:
+    """The positions at which a variable differs between rows; all of them where it differs nowhere."""
+    found = np.flatnonzero((truth != truth[:1]).any(0))
+    return found if len(found) else np.arange(truth.shape[1])
+
+
+def _states(
+    model: LoopedTransformer, weights: Prepared, rows: Int[Tensor, "R L"], steps: int
+) -> list[Float[Tensor, "R L D"]]:
+    """The states after each step, not finite ones made so."""
+    with torch.no_grad():
+        return [h[0].nan_to_num() for h in model.unroll(weights, rows[None], steps)]
 
 
 def _linear(h: Float[Tensor, "R L D"], truth: Int[Tensor, "R L"]) -> float:

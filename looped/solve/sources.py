@@ -50,8 +50,15 @@ def is_known(name: str) -> bool:
     )
 
 
-def own(task: str, name: str) -> str:
+def own(task: str, name: str | None) -> str:
     """What a person means by a model's name beside a task's: `fast` and `compiled` are that task's own."""
+    if name is None:
+        if not is_known(task):
+            raise InputError(
+                f"no trained {task} model is shipped with this version: give one with --model, for example "
+                f"`--model compiled`, the task's program as weights"
+            )
+        return task
     full = f"{task}-{name}"
     return full if is_known(full) else name
 

@@ -18,8 +18,24 @@ def test_a_compiled_model_holds_its_program(cli: Cli, tmp_path: Path) -> None:
     assert [(line["variable"], line["step"]) for line in lines] == [("seq", step) for step in (1, 2, 3, 4)]
     assert all(line["accuracy"] > 0.99 for line in lines)
     assert lines[-1]["from_token"] < 0.9
-    code, out, _ = cli("compare", "copy", "--model", file, "--length", 2, "--samples", 16)
+    code, out, _ = cli("compare", "copy", "--model", file, "--length", 2, "--samples", 16, "--no-controls")
     assert out.splitlines()[0].split() == ["variable", "step", "from", "state", "from", "token"]
+
+
+def test_controls_know_less_than_the_model(cli: Cli) -> None:
+    code, out, _ = cli("compare", "copy", "--model", "compiled", "--length", 8, "--samples", 200, "--json")
+    assert code == 0
+    last = json.loads(out.splitlines()[-1])
+    assert last["accuracy"] > 0.99
+    for control in ("from_token", "untrained"):
+        assert last[control] < 0.9, control
+    assert last["shuffled"] < 0.65  # another row's bits are as good as tossed
+
+
+def test_the_shipped_model_is_compared_by_default(cli: Cli) -> None:
+    code, out, _ = cli("compare", "parity", "--length", 2, "--samples", 8, "--no-controls", "--json")
+    assert code == 0
+    assert {json.loads(line)["model"] for line in out.splitlines()} == {"parity-fast"}
 
 
 def test_what_cannot_be_compared(cli: Cli, tmp_path: Path) -> None:

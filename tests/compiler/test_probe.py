@@ -23,7 +23,7 @@ def rows(name: str, length: int, count: int) -> torch.Tensor:
 @pytest.mark.parametrize("name", ["parity", "copy", "addition"])
 def test_a_compiled_programs_variables_are_there(name: str) -> None:
     made = compile_program(programs.get(name), longest=64)
-    found = probe(programs.get(name), made.model, made.prepare(), rows(name, 6, 120), 6)
+    found = probe(programs.get(name), made.model, made.prepare(), rows(name, 6, 400), 6)
     assert [each.step for each in found if each.variable == found[0].variable] == [1, 2, 3, 4, 5, 6]
     assert {each.variable for each in found} == {n for n, _ in made.card.variables} - {"output"}
     for each in found:
