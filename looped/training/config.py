@@ -64,6 +64,7 @@ class TrainConfig:
     )
     halt_prior: float = 0.1  # chance to halt at a step in PonderNet's geometric prior: 1 / the mean step
     init: str = start.RANDOM  # where the weights start: random, compiled or compiled:NOISE
+    keep_zeros: bool = False  # of a compiled program, train only the weights that are not 0
 
     def __post_init__(self) -> None:
         if len(self.lr) not in (1, len(self.seeds)):
@@ -106,6 +107,8 @@ class TrainConfig:
             raise InputError(f"{method.name} takes neither noise on its state nor another supervision")
         if start.parse(self.init).compiled and not (method.adaptive and method.prediction == "fop"):
             raise InputError(f"init={self.init} is for fop-loop-adaptive, with or without injection")
+        if self.keep_zeros and not start.parse(self.init).compiled:
+            raise InputError("keep_zeros is for init=compiled, where nearly all weights are 0")
         if self.model.vocab != len(task.vocab):
             raise InputError(f"a model of {task.name} has {len(task.vocab)} tokens, not {self.model.vocab}")
 

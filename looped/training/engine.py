@@ -86,6 +86,9 @@ class Engine:
         self.weights: Float[Tensor, "S P"] = start.weights(
             config.init, config.task, config.model, list(config.seeds), self.device
         )
+        self._free = (
+            (self.weights != 0).float() if config.keep_zeros else None
+        )  # 0 where a weight may not move
         self.moments = Moments.of(self.weights, config.ema)
         self.generators = [torch.Generator(self.device).manual_seed(seed) for seed in config.seeds]
         self.done = 0  # gradient steps taken
@@ -185,6 +188,7 @@ class Engine:
         self.weights.requires_grad_(False)
         self._keep_pace(stage, batch, plan, noise)
         grad, loss = self.world.sum(grad), self.world.sum(outcome.loss)
+        grad = grad if self._free is None else grad * self._free
         norm = optimizer.update(self.config, self.weights, grad, self.moments, self._hyper)
         right = self.world.join(outcome.exact, self.config.batch).float()
         accuracy_longest = (right * longest).sum(1) / longest.sum(1)

@@ -90,8 +90,21 @@ def test_gradients_reach_what_is_not_hard(task: str) -> None:
     assert bool((views["layers.0.up.weight"].amax((1, 2)) > 0).all())
 
 
+def test_zeros_can_be_kept() -> None:
+    config = small("compiled:1e-3", keep_zeros=True, lr=(1e-2,))
+    engine = Engine(config)
+    before = engine.weights.clone()
+    for _ in range(3):
+        engine.step()
+    assert not torch.equal(engine.weights, before)
+    assert bool((engine.weights[before == 0] == 0).all())
+
+
 def test_a_broken_run_ends_as_an_unbroken_one(tmp_path: Path) -> None:
-    config, cadence = small("compiled:1e-4"), Cadence(report_steps=2, evaluate_steps=4, samples=8)
+    config, cadence = (
+        small("compiled:1e-4", keep_zeros=True),
+        Cadence(report_steps=2, evaluate_steps=4, samples=8),
+    )
     train(config, tmp_path / "whole", cadence=cadence)
     asked = iter([False] * 5 + [True])
     assert (
@@ -116,6 +129,8 @@ def test_what_cannot_start_from_a_program() -> None:
         from_program(make("copy", "ntp", "quick", (0,)), "compiled")
     with pytest.raises(InputError, match=r"init=compiled is for fop-loop-adaptive"):
         replace(make("copy", "fop", "quick", (0,)), init="compiled")
+    with pytest.raises(InputError, match=r"keep_zeros is for init=compiled"):
+        replace(make("copy", "fop", "quick", (0,)), keep_zeros=True)
     other = replace(make("copy", "fop-loop-adaptive", "quick", (0,)), init="compiled")
     with pytest.raises(InputError, match="needs the shape of the compiled copy: width 16"):
         Engine(other)
