@@ -6,6 +6,7 @@ the explorer is at http://127.0.0.1:8642/ (Ctrl-C ends it)
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,9 @@ class Args:
 
 def run(args: Args) -> int:
     """Serves until Ctrl-C."""
+    # Threads of one product wait this long (some 50 µs) for each other before they sleep: waking them up costs a wide
+    # model a third of its time, and spinning for longer starves everybody else. Read when torch is loaded.
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     from looped.explorer import models, serve
     from looped.explorer.server import Explorer
 
