@@ -30,6 +30,10 @@ BENCHES: dict[str, tuple[str, str]] = {
     "memory": ("looped.bench.memory", "memory against the number of loop steps"),
     "infer": ("looped.bench.infer", "answers a second with and without early exit; cost against length"),
     "solve": ("looped.bench.solve", "questions of mixed length together, one by one, and a command each"),
+    "survive": (
+        "looped.bench.survive",
+        "a compiled program after noise and a short training, at 1, 2 and 5 times it",
+    ),
     "rasp": ("looped.rasp.bench", "n-RASP-L operations against plain double loops, n = 256"),
 }
 
@@ -51,7 +55,7 @@ class Options:
     peer_steps: int | None = None
     """Gradient steps of the peer that are timed; 0 leaves the peer out."""
     train_steps: int | None = None
-    """Gradient steps of the short training that `equal` and `infer` measure the result of."""
+    """Gradient steps of the short training that `equal`, `infer` and `survive` measure the result of."""
     samples: int | None = None
     """Problems that are answered."""
     model: str | None = None

@@ -17,7 +17,7 @@ class Args(Options):
     """Measure this program against its peers, in one run. Not every bench takes every option."""
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """Which bench: train, scale, equal, memory, infer, solve or rasp; `looped bench ladder --help` has options of its own."""
+    """Which bench: train, scale, equal, memory, infer, solve, survive or rasp; ladder has a help of its own."""
     json: bool = False
     """One JSON object: measured values of both sides and "speedup"."""
 
