@@ -154,7 +154,8 @@ def _means(rows: Rows, length: int) -> list[list[object]]:
     groups: dict[tuple[str, str, str], list[float]] = {}
     for row in rows:
         if row["length"] == length and row.get("step") == row.get("chosen"):
-            key = (row["task"], row["method"], row.get("stop", "confidence-batch"))
+            method = ", ".join(filter(None, (row["method"], row.get("variant"))))
+            key = (row["task"], method, row.get("stop", "confidence-batch"))
             groups.setdefault(key, []).append(row["accuracy"])
     lines: list[list[object]] = []
     for (task, method, stop), values in groups.items():
