@@ -20,7 +20,7 @@ from looped.model.config import ModelConfig
 
 T = TypeVar("T")
 R = TypeVar("R")
-SMALL = 1 << 22  # multiplications of a product that one thread does before others would have woken up
+SMALL = 1 << 24  # multiplications of a product, a third of a millisecond: waking others gains little, waiting may cost
 
 
 @contextlib.contextmanager
