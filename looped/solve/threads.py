@@ -20,7 +20,8 @@ from looped.model.config import ModelConfig
 
 T = TypeVar("T")
 R = TypeVar("R")
-SMALL = 1 << 24  # multiplications of a product, a third of a millisecond: waking others gains little, waiting may cost
+# Multiplications of a product of a third of a millisecond: waking others gains little, waiting for them may cost.
+SMALL = 1 << 24
 
 
 @contextlib.contextmanager
