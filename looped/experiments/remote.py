@@ -12,26 +12,30 @@ import sys
 import time
 from collections.abc import Sequence
 
-LOOK_S = 0.1  # between two looks at the child; an interrupt is noticed in between
+LOOK_S = 0.1  # between two looks at the child and at the wish to stop
 
 
-def work(words: Sequence[str], log: str, folder: str) -> int:
-    """Runs a worker with these words in a folder until it ends; its exit status. Interrupted, it lets it save."""
+def work(words: Sequence[str], log: str, folder: str, wish: str) -> int:
+    """Runs a worker with these words in a folder until it ends; its exit status.
+
+    Asks it to save and stop, once, when it is interrupted or a file with the name `wish` appears: schedulers
+    interrupt as best they can, which may be not at all.
+    """
     with open(log, "ab") as file:
         worker = subprocess.Popen(
             [sys.executable, "-m", "looped.experiments.worker", *words, "--parent", str(os.getpid())],
             stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=folder,
             env={"OMP_NUM_THREADS": "1", **os.environ}, start_new_session=True,
         )  # fmt: skip
-    try:
-        return _wait(worker)
-    except KeyboardInterrupt:
-        worker.terminate()
-        return _wait(worker)
-
-
-def _wait(worker: subprocess.Popen[bytes]) -> int:
-    """Waits in short naps: schedulers interrupt between two lines of Python, not in a system call."""
-    while (status := worker.poll()) is None:
-        time.sleep(LOOK_S)
-    return status
+    asked = False
+    while True:
+        try:
+            while (status := worker.poll()) is None:
+                if not asked and os.path.exists(wish):
+                    raise KeyboardInterrupt
+                time.sleep(LOOK_S)
+            return status
+        except KeyboardInterrupt:
+            if not asked:  # a second signal would end the worker before it has saved
+                asked = True
+                worker.terminate()

@@ -116,7 +116,7 @@ def test_a_task_for_each_run_and_another_one_when_its_node_is_lost(
     assert ray.calls == [("init", "local", 2)]
     assert [status.state for status in engine.poll(handles)] == ["queued"] * 3
     assert list(ray.started) == names[:2], "no more than two at once"
-    (words, log, folder), share = ray.started[names[0]]
+    (words, log, folder, wish), share = ray.started[names[0]]
     assert words == [str(jobs.desk(tmp_path / "runs", f"{names[0]}.json")), "--device", "cpu"]
     assert (log, folder, share) == (words[0][:-4] + "log", os.getcwd(), {"max_retries": 0, "num_cpus": 1})
     with locks.hold(jobs.desk(tmp_path / "runs", f"{names[0]}.lock")):
@@ -128,10 +128,13 @@ def test_a_task_for_each_run_and_another_one_when_its_node_is_lost(
         "its node was lost", "lost by Ray (WorkerCrashedError)", "",
     ]  # fmt: skip
     assert sorted(ray.started) == sorted(names[:2])
+    assert not Path(wish).exists()
     engine.cancel(handles)
+    assert Path(wish).exists()
     assert [status.state for status in engine.poll(handles)] == ["cancelled"] * 3
     engine.close()
     assert ray.calls[1:] == [("cancel", names[0], False), ("cancel", names[1], False), ("shutdown",)]
+    assert not Path(wish).exists()
 
 
 @pytest.mark.parametrize(
@@ -182,32 +185,34 @@ def test_bad_options_of_ray(ray: Cluster, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 # --- the far end -------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("blow", "status"), [(False, 5), (True, 143)])
-def test_the_far_end_gives_the_status_and_passes_an_interrupt_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blow: bool, status: int
+@pytest.mark.parametrize("blows", [(), ("wish",), ("interrupt",), ("wish", "interrupt", "interrupt")])
+def test_the_far_end_gives_the_status_and_asks_the_worker_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blows: tuple[str, ...]
 ) -> None:
-    stub = tmp_path / "python"
-    waits = "while :; do sleep 0.01; done" if blow else "exit 5"
+    stub, wish, left = tmp_path / "python", tmp_path / "wish", list(blows)
+    waits = "while :; do sleep 0.01; done" if blows else "exit 5"
     stub.write_text(
-        f'#!/bin/sh\ntrap "echo saved; exit 143" TERM\necho "$@" from $(pwd); touch ready\n{waits}\n'
+        "#!/bin/sh\n"
+        "trap 'echo asked; trap \"exit 9\" TERM; sleep 0.3; exit 143' TERM\n"  # saving takes its time
+        f'echo "$@" from $(pwd); touch ready\n{waits}\n'
     )
     stub.chmod(0o755)
     monkeypatch.setattr(remote, "sys", SimpleNamespace(executable=str(stub)))
     monkeypatch.setattr(remote, "LOOK_S", 0.01)
 
-    def interrupt(number: int, frame: object) -> None:
-        if (tmp_path / "ready").exists():
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            raise KeyboardInterrupt
+    def strike(number: int, frame: object) -> None:
+        if (tmp_path / "ready").exists() and left:
+            if left.pop(0) == "interrupt":
+                raise KeyboardInterrupt
+            wish.touch()
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, *((0.05, 0.05) if blow else (0, 0)))
+    before = signal.signal(signal.SIGALRM, strike)
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
     try:
-        ended = remote.work(["job.json", "--device", "cpu"], str(tmp_path / "log"), str(tmp_path))
+        ended = remote.work(["job.json", "--device", "cpu"], str(tmp_path / "log"), str(tmp_path), str(wish))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert ended == status
-    said = (tmp_path / "log").read_text()
+    assert ended == (143 if blows else 5)
     words = f"-m looped.experiments.worker job.json --device cpu --parent {os.getpid()} from {tmp_path}"
-    assert said.splitlines() == [words, *(["saved"] if blow else [])]
+    assert (tmp_path / "log").read_text().splitlines() == [words, *(["asked"] if blows else [])]

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import math
 import os
+import secrets
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,6 +48,7 @@ class Ray(Pool):
         connect(address, options.workers)
         self.share = share(options, ray.cluster_resources().get("GPU", 0.0))
         self._refs: dict[str, Any] = {}
+        self._wish = jobs.desk(self.root, f"_stop-{secrets.token_hex(8)}")  # this driver's, to stop
 
     def room(self) -> int:
         """Ray queues what has no room; only an upper bound on workers is kept here."""
@@ -60,7 +62,7 @@ class Ray(Pool):
             words = [str(jobs.desk(self.root, f"{name}.json")), "--device", device]
             log = str(jobs.desk(self.root, f"{name}.log"))
             placed = task.options(name=name, max_retries=0, **self.share)
-            self._refs[name] = placed.remote(words, log, str(Path.cwd()))
+            self._refs[name] = placed.remote(words, log, str(Path.cwd()), str(self._wish))
         return names
 
     def ended(self) -> dict[str, End]:
@@ -72,7 +74,9 @@ class Ray(Pool):
         return {names[ref]: _end(self._refs.pop(names[ref])) for ref in ready}
 
     def ask(self, names: Sequence[str]) -> None:
-        """Interrupts the tasks; those that wait in Ray never start."""
+        """Tasks that run see the wish, or an interrupt; those that wait in Ray never start."""
+        if names:
+            self._wish.touch()
         for name in names:
             ray.cancel(self._refs[name], force=False)
 
@@ -82,6 +86,7 @@ class Ray(Pool):
             with contextlib.suppress(lost.RayError):
                 ray.cancel(self._refs[name], force=True)
         ray.shutdown()
+        self._wish.unlink(missing_ok=True)
 
     def waits(self, name: str) -> str | None:
         """Ray does not say which tasks run, the run's lock does."""
