@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from looped.errors import InputError
 
-PATIENCE = 60.0  # seconds after which a request counts as failed
+PATIENCE = 120.0  # seconds after which a request counts as failed
 
 
 @dataclass(frozen=True)

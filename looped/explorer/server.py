@@ -50,6 +50,7 @@ class Explorer:
     def __init__(self, shelf: Shelf, limits: Limits = LIMITS) -> None:
         self.shelf, self.limits = shelf, limits
         self.turns = Turns(limits.waiting)
+        self.threads = torch.get_num_threads()
         self.kept = Kept(limits)
         self.files = files.table()
         self.catalogue = _catalogue(shelf, limits)
@@ -145,12 +146,14 @@ class Explorer:
 
     def _advance(self, watch: Watch) -> bytes:
         """The messages of one turn, the last one included where it is due."""
-        lines = [wire.line(wire.step(seen)) for seen in watch.advance(self._slice())]
+        lines = [wire.line(wire.step(seen)) for seen in watch.advance(self._share())]
         return b"".join([*lines, wire.line(wire.end(watch))] if watch.over else lines)
 
-    def _slice(self) -> float:
-        limits, others = self.limits, self.turns.waiting > 1
-        return limits.busy_slice_seconds if others else limits.slice_seconds
+    def _share(self) -> float:
+        """The seconds a slice may take, and as many threads for it as there are, or one while others wait."""
+        others = self.turns.waiting > 1
+        torch.set_num_threads(1 if others else self.threads)  # of this worker alone
+        return self.limits.busy_slice_seconds if others else self.limits.slice_seconds
 
     async def program(self, request: Request) -> Response:
         """The n-RASP-L program on the same question, in a row of the same size."""
@@ -192,8 +195,7 @@ class Explorer:
             return known
         watch = await self.turns.take(partial(self._watch, asked), new=True)
         while watch.done < step:
-            most = step - watch.done
-            await self.turns.take(partial(watch.advance, self._slice(), most))
+            await self.turns.take(lambda: watch.advance(self._share(), step - watch.done))
         return watch.state
 
     # --- requests --------------------------------------------------------------------------------------------

@@ -1,19 +1,20 @@
-"""Everybody gets a turn: computing in short slices, one at a time, in the order of asking.
+"""Everybody gets a turn: computing in short slices, as many at a time as there are cores, in the order of asking.
 
 A long question is many slices, and whoever else waits gets theirs in between; so a hundred clients share the machine
 evenly, and a short question never waits for the end of a long one. What takes a few milliseconds only has a lane of its
-own and waits for no question at all. One worker a lane, because a slice of a wide model uses all cores itself: two at a
-time took more than twice as long, their threads waiting for each other. Knows nothing of what is computed.
+own and waits for no question at all. Knows nothing of what is computed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
+MOST_WORKERS = 4  # each computes with one thread while others wait
 
 
 class Busy(Exception):
@@ -21,12 +22,13 @@ class Busy(Exception):
 
 
 class Turns:
-    """Two queues, each before one worker."""
+    """Two queues, one of them before a few workers and one before its own."""
 
     def __init__(self, most_waiting: int) -> None:
         self._most = most_waiting
         self._waiting = 0
-        self._worker = ThreadPoolExecutor(1, "explorer")  # first come, first served
+        workers = max(1, min(MOST_WORKERS, os.cpu_count() or 1))
+        self._workers = ThreadPoolExecutor(workers, "explorer")  # first come, first served
         self._light = ThreadPoolExecutor(1, "explorer-light")
 
     @property
@@ -45,12 +47,12 @@ class Turns:
             raise Busy
         self._waiting += 1
         try:
-            worker = self._light if light else self._worker
+            worker = self._light if light else self._workers
             return await asyncio.get_running_loop().run_in_executor(worker, work)
         finally:
             self._waiting -= 1
 
     def close(self) -> None:
         """Lets the workers go."""
-        for worker in (self._worker, self._light):
+        for worker in (self._workers, self._light):
             worker.shutdown(wait=False, cancel_futures=True)
