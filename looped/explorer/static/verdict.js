@@ -5,9 +5,10 @@ import { percent } from "./tip.js";
 const $ = (id) => document.getElementById(id);
 const EMPTY = "(empty)";
 
-/** The answer the model gives under its own rule, once the loop is over. */
+/** The answer the model gives under its own rule; at T(n) already where that rule is the oracle. */
 export function answer(run, model) {
-  const rule = run.rules.find((each) => each.name === model.rule) ?? run.rules[0];
+  const due = { name: "oracle", step: run.start.needed, ...run.steps[run.start.needed - 1] };
+  const rule = run.rules?.find((each) => each.name === model.rule) ?? run.rules?.[0] ?? due;
   const at = run.steps[rule.step - 1];
   $("result").hidden = false;
   $("asked").textContent = shorten(run.start.question);
@@ -19,7 +20,7 @@ export function answer(run, model) {
     `T(n) = ${run.start.needed}`,
     `confidence ${percent(at.confidence)}`,
     model.trained ? `length ${run.start.length}, trained up to ${model.trained}` : `length ${run.start.length}, never trained: compiled`,
-    `${Math.round(1000 * run.seconds)} ms for ${run.steps.length} steps`,
+    run.rules ? `${Math.round(1000 * run.seconds)} ms for ${run.steps.length} steps` : "looping on",
   ];
   $("about").textContent = facts.join(" · ");
   return rule.step;
