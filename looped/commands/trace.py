@@ -147,7 +147,7 @@ def _summary(voice: Voice, done: Trace) -> str:
     verdict = (
         "right" if voice.answer == done.answer else f"wrong, {_short(' '.join(voice.answer)) or 'empty'}"
     )
-    said = f"{voice.name}: {verdict}; it says what the program says after {len(voice.agreed)} of {done.steps} steps"
+    said = f"{voice.name}: {verdict}; it says what the program says after {len(voice.agreed)} of {voice.steps} steps"
     if not voice.variables:
         return said
     return f"{said} and holds the program's variables after {len(voice.held)}"

@@ -40,6 +40,7 @@ class Voice:
     agreed: list[int] = field(default_factory=list)  # steps after which it says what the program says
     held: list[int] = field(default_factory=list)  # steps after which its state holds the program's variables
     answer: list[str] = field(default_factory=list)  # after the last step
+    steps: int = 0  # that it took: a model's own T(n), which is one less than the program's for addition
 
 
 @dataclass(frozen=True)
@@ -57,14 +58,23 @@ def voices(
     names = list(dict.fromkeys([COMPILED, *named]))
     sources = {name: _source(program, question, row, name, device) for name in names}
     first, others = Voice("program"), {name: Voice(name) for name in names}
-    for step, truth in enumerate(_program(program, row), 1):
-        _add(program, first, step, truth, truth, keep)
-        for name, source in sources.items():
-            _add(program, others[name], step, next(source), truth, keep)
-    return [first, *others.values()]
+    step, truths = 0, _program(program, row)
+    truth = _Said([], {})
+    while True:
+        step += 1
+        said = {name: found for name, source in sources.items() if (found := next(source, None)) is not None}
+        fresh = next(truths, None)
+        if fresh is None and not said:
+            return [first, *others.values()]
+        truth = fresh or truth  # a program that is done says what it said
+        if fresh is not None:
+            _add(program, first, step, truth, truth, keep)
+        for name, found in said.items():
+            _add(program, others[name], step, found, truth, keep)
 
 
 def _add(program: Program, voice: Voice, step: int, said: _Said, truth: _Said, keep: Keep) -> None:
+    voice.steps = step
     if keep is None or step in keep:
         voice.outputs[step] = said.output
         if said.variables and said is not truth:
@@ -102,8 +112,7 @@ def _source(
     if model.method.prediction != "fop" or model.method.pause:
         raise InputError(f"{model.method.name} is fed other rows than the program; trace a looped method")
     room = len(row) - row.tolist().index(program.vocab.eoq)
-    most = program.total(program.sizes(row.tolist()))
-    return (_Said(list(step.row[:room]), {}) for step in solver.steps(model, question, most))
+    return (_Said(list(step.row[:room]), {}) for step in solver.steps(model, question))
 
 
 def _compiled(program: Program, made: Compiled, row: Array, device: torch.device) -> Iterator[_Said]:

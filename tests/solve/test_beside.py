@@ -48,6 +48,13 @@ def test_a_trained_model_stands_beside_both(tmp_path: Path) -> None:
     assert trained.held == []
 
 
+def test_a_model_takes_its_own_number_of_steps() -> None:
+    """Addition's program takes a step more than T(n), after which its model is asked."""
+    first, compiled, trained = voices(programs.get("addition"), [*"101", "+", *"011"], ("fast",), CPU)
+    assert (first.steps, compiled.steps, trained.steps) == (4, 4, 3)
+    assert trained.answer == first.answer == ["1", "0", "0", "0"]
+
+
 def test_what_cannot_stand_beside_a_program(tmp_path: Path) -> None:
     file = tmp_path / "parity.safetensors"
     compile_program(programs.get("parity"), longest=64).save(file)
