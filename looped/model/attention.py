@@ -77,8 +77,9 @@ def sharpened(config: ModelConfig, q: Float[Tensor, "N H L d"], first: int = 0) 
     if not config.sharpen:
         return q
     at = torch.arange(first, first + q.shape[2], device=q.device, dtype=torch.float32)
-    banded = torch.tensor(config.head_bands, device=q.device)[:, None, None] > 0
-    return q * torch.where(banded, 1.0, torch.log2(at + 2)[:, None] / 4).to(q.dtype)
+    scale = (torch.log2(at + 2)[:, None] / 4).to(q.dtype)
+    groups = _groups(config.head_bands)  # by slices: nothing may come from the host while a graph is captured
+    return torch.cat([q[:, heads] if band else q[:, heads] * scale for band, heads in groups], dim=1)
 
 
 def visible(queries: int, keys: int, band: int, device: torch.device) -> Bool[Tensor, "Lq Lk"]:
