@@ -4,6 +4,9 @@ $ looped compare copy --length 8
 variable  step  from state  from token  from input  untrained  shuffled
 seq          1      0.9990      0.7498      0.7498     0.8750    0.7002
 …
+step  says as the program  says as the answer  answer begun
+   1               0.5312              0.5801        0.1484
+…
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import tyro
 
 from looped import batches, devices, tasks
 from looped.commands import print_json, print_table
-from looped.compiler.probe import probe
+from looped.compiler.probe import probe, spoken
 from looped.errors import InputError
 from looped.rasp import programs
 from looped.solve import load
@@ -69,11 +72,15 @@ def run(args: Args) -> int:
     rows = batches.lay_out(problems, task.vocab, task.row_size(args.length)).tokens.to(device)
     program, steps = programs.get(task.name), int(problems.steps.max())
     found = probe(program, solver.model, solver.weights, rows, steps, args.controls)
+    said = spoken(program, solver.model, solver.weights, rows, steps)
     if args.json:
-        for each in found:
-            print_json({"task": task.name, "length": args.length, "model": solver.name, **asdict(each)})
+        for each in (*map(asdict, found), *map(asdict, said)):
+            print_json({"task": task.name, "length": args.length, "model": solver.name, **each})
     else:
         columns = COLUMNS if args.controls else COLUMNS[:2]
         lines = [(e.variable, e.step, *(f"{getattr(e, name):.4f}" for _, name in columns)) for e in found]
         print_table(("variable", "step", *(title for title, _ in columns)), lines)
+        print()
+        spoke = [(s.step, f"{s.as_program:.4f}", f"{s.as_answer:.4f}", f"{s.begun:.4f}") for s in said]
+        print_table(("step", "says as the program", "says as the answer", "answer begun"), spoke)
     return 0

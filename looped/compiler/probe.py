@@ -26,7 +26,7 @@ from torch import Tensor
 
 from looped.errors import InputError
 from looped.model.loop import LoopedTransformer, Prepared
-from looped.rasp.program import Program, unroll
+from looped.rasp.program import Program, read_out, unroll
 from looped.rasp.sequence import Array, unwrap
 
 RIDGE = 1e-6  # keeps the maps of idle entries at 0
@@ -89,6 +89,35 @@ def probe(
                     ),  # rows are drawn alike: any other's will do
                 )
             found.append(each)
+    return found
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """What a model would say if its loop ended after one step, where the answers of rows differ."""
+
+    step: int
+    as_program: float  # share of tokens that the program would say after that step too
+    as_answer: float  # share of tokens that are the answer's
+    begun: float  # share of the answer that is right from its beginning to the first mistake
+
+
+def spoken(
+    program: Program, model: LoopedTransformer, weights: Prepared, rows: Int[Tensor, "R L"], steps: int
+) -> list[Spoken]:
+    """Compares what is read out after each of the first steps with the program's output and with the answer."""
+    plain = rows.cpu().numpy()
+    start = plain[0].tolist().index(program.vocab.eoq)
+    states = [state for _, _, state in unroll(program, plain, program.sizes(plain[0].tolist()))]
+    outputs = [unwrap(read_out(program, state, plain)).astype(np.int64)[:, start:] for state in states]
+    open_ = _open(outputs[-1])
+    found: list[Spoken] = []
+    for step, h in enumerate(_states(model, weights, rows, steps), 1):
+        with torch.no_grad():
+            said = model.readout(weights, h[None, :, start:].contiguous())[0].argmax(-1).cpu().numpy()
+        right = said[:, open_] == outputs[-1][:, open_]
+        alike = said[:, open_] == outputs[min(step, len(outputs) - 1)][:, open_]
+        found.append(Spoken(step, float(alike.mean()), float(right.mean()), float(right.cumprod(1).mean())))
     return found
 
 

@@ -14,10 +14,14 @@ def test_a_compiled_model_holds_its_program(cli: Cli, tmp_path: Path) -> None:
     cli("compile", "copy", "--out", file)
     code, out, _ = cli("compare", "copy", "--model", file, "--length", 4, "--samples", 64, "--json")
     assert code == 0
-    lines = [json.loads(line) for line in out.splitlines()]
+    found = [json.loads(line) for line in out.splitlines()]
+    lines, said = found[:4], found[4:]
     assert [(line["variable"], line["step"]) for line in lines] == [("seq", step) for step in (1, 2, 3, 4)]
     assert all(line["accuracy"] > 0.99 for line in lines)
     assert lines[-1]["from_token"] < 0.9
+    assert [(line["step"], line["as_program"]) for line in said] == [(step, 1.0) for step in (1, 2, 3, 4)]
+    assert said[0]["as_answer"] < 0.9
+    assert said[-1]["as_answer"] == said[-1]["begun"] == 1.0
     code, out, _ = cli("compare", "copy", "--model", file, "--length", 2, "--samples", 16, "--no-controls")
     assert out.splitlines()[0].split() == ["variable", "step", "from", "state", "from", "token"]
 
@@ -25,7 +29,7 @@ def test_a_compiled_model_holds_its_program(cli: Cli, tmp_path: Path) -> None:
 def test_controls_know_less_than_the_model(cli: Cli) -> None:
     code, out, _ = cli("compare", "copy", "--model", "compiled", "--length", 8, "--samples", 200, "--json")
     assert code == 0
-    last = json.loads(out.splitlines()[-1])
+    last = json.loads(out.splitlines()[7])
     assert last["accuracy"] > 0.99
     for control in ("from_token", "untrained"):
         assert last[control] < 0.9, control
