@@ -21,6 +21,7 @@ from looped.errors import InputError
 
 T = TypeVar("T")
 Json = dict[str, Any]
+LONGEST = 300  # characters of a complaint about values
 
 
 def to_json(value: object) -> Json:
@@ -131,10 +132,9 @@ def _dataclass(kind: Any, data: object, path: str, what: str) -> Any:
     values = {key: _value(hints[key], item, _join(path, key), what) for key, item in data.items()}
     try:
         return kind(**values)
-    except (
-        InputError
-    ) as error:  # the dataclass's own complaint, which does not know where its values came from
-        raise InputError(f"{what}: {error}") from None
+    except InputError as error:  # the dataclass's own complaint: it does not know where its values came from,
+        said = str(error)  # and may quote a list of any length
+        raise InputError(f"{what}: {said if len(said) <= LONGEST else said[:LONGEST] + '…'}") from None
 
 
 def _value(kind: Any, data: object, path: str, what: str) -> Any:

@@ -132,6 +132,13 @@ def test_overrides_that_fail(assignment: str, complaint: str) -> None:
         override(BASE, [assignment])
 
 
+def test_a_complaint_quotes_no_endless_list() -> None:
+    data = to_json(make("copy", "fop-loop-adaptive", "fast", (0,))) | {"seeds": [1] * 10_000}
+    with pytest.raises(InputError, match="^the file: seeds must be distinct whole numbers .*…$") as caught:
+        from_json(TrainConfig, data, "the file")
+    assert len(str(caught.value)) < 400
+
+
 def test_differences_are_named_with_both_values() -> None:
     other = Outer("x", Inner(9), rates=(0.5,))
     assert differences(BASE, BASE) == []
