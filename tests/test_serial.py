@@ -134,7 +134,7 @@ def test_overrides_that_fail(assignment: str, complaint: str) -> None:
 
 def test_a_complaint_quotes_no_endless_list() -> None:
     data = to_json(make("copy", "fop-loop-adaptive", "fast", (0,))) | {"seeds": [1] * 10_000}
-    with pytest.raises(InputError, match="^the file: seeds must be distinct whole numbers .*…$") as caught:
+    with pytest.raises(InputError, match=r"^the file: seeds must be distinct whole numbers .*…$") as caught:
         from_json(TrainConfig, data, "the file")
     assert len(str(caught.value)) < 400
 
