@@ -51,6 +51,8 @@ class Args:
     """Of the questions."""
     controls: bool = True
     """Also fit to the embedded input, to fresh weights of the same shape, and to another row's variables."""
+    answer_only: bool = False
+    """Read variables only where the answer is read, from the end of the question on."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     json: bool = False
@@ -71,7 +73,7 @@ def run(args: Args) -> int:
     problems = task.sample(lengths, torch.Generator().manual_seed(args.seed), max_length=args.length)
     rows = batches.lay_out(problems, task.vocab, task.row_size(args.length)).tokens.to(device)
     program, steps = programs.get(task.name), int(problems.steps.max())
-    found = probe(program, solver.model, solver.weights, rows, steps, args.controls)
+    found = probe(program, solver.model, solver.weights, rows, steps, args.controls, args.answer_only)
     said = spoken(program, solver.model, solver.weights, rows, steps)
     if args.json:
         for each in (*map(asdict, found), *map(asdict, said)):

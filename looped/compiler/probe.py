@@ -29,8 +29,9 @@ from looped.model.loop import LoopedTransformer, Prepared
 from looped.rasp.program import Program, read_out, unroll
 from looped.rasp.sequence import Array, unwrap
 
-RIDGE = 1e-6  # keeps the maps of idle entries at 0
-ROUNDS = 200  # of the fit
+RIDGE = 1e-6  # keeps the maps finite where classes can be told apart without a mistake
+ROUNDS = 60  # of the fit, which has converged by then
+IDLE = 1e-12  # share of the largest variance below which a direction of the state counts as none
 MOST_CLASSES = 256
 UNTRAINED = 0  # seed of the fresh weights
 
@@ -55,14 +56,19 @@ def probe(
     rows: Int[Tensor, "R L"],
     steps: int,
     controls: bool = False,
+    answer_only: bool = False,
 ) -> list[Decoded]:
-    """Probes for every variable after each of the first steps; half of the rows fit, the other half test."""
+    """Probes for every variable after each of the first steps; half of the rows fit, the other half test.
+
+    With `answer_only`, only positions count from the end of the question on, where the answer is read.
+    """
     if len(rows) < 2:
         raise InputError(f"a probe needs at least 2 rows, one to fit and one to test, not {len(rows)}")
     plain = rows.cpu().numpy()
     sizes = {program.sizes(row.tolist()) for row in plain}
     if len(sizes) != 1:
         raise InputError("a probe takes rows whose questions have equal sizes")
+    first = plain[0].tolist().index(program.vocab.eoq) if answer_only else 0
     states = unroll(program, plain, sizes.pop())
     next(states)  # before the first step there is no state of the model
     found: list[Decoded] = []
@@ -75,7 +81,7 @@ def probe(
     for i, (h, (step, _, state)) in enumerate(zip(after, states, strict=False)):
         for name, value in state.items():
             truth = np.broadcast_to(unwrap(value).astype(np.int64), plain.shape)
-            open_ = _open(truth)
+            open_ = first + _open(truth[:, first:])
             truth = truth[:, open_]
             wanted = torch.from_numpy(truth)
             each = Decoded(name, step, _linear(h[:, open_], wanted), _from_token(plain[:, open_], truth))
@@ -142,11 +148,19 @@ def _linear(h: Float[Tensor, "R L D"], truth: Int[Tensor, "R L"]) -> float:
     if len(classes) > MOST_CLASSES:
         raise InputError(f"a probe tells at most {MOST_CLASSES} values apart, not {len(classes)}")
     wanted = torch.from_numpy(codes.reshape(truth.shape)).to(h.device)
-    fit, test = h[:half].flatten(0, 1), h[half:].flatten(0, 1)
-    center, scale = fit.mean(0), fit.std(0, correction=0).clamp(min=1e-9)
-    fit, test = (F.pad((x - center) / scale, (0, 1), value=1.0) for x in (fit, test))
+    fit, test = h[:half].flatten(0, 1).double(), h[half:].flatten(0, 1).double()
+    center, whiten = fit.mean(0), _whitening(fit)
+    fit, test = (F.pad((x - center) @ whiten, (0, 1), value=1.0).to(h.dtype) for x in (fit, test))
     maps = _regression(fit, wanted[:half].flatten(), len(classes))
     return float(((test @ maps).argmax(-1) == wanted[half:].flatten()).double().mean())
+
+
+def _whitening(x: Float[Tensor, "N D"]) -> Float[Tensor, "D E"]:
+    """A linear map after which all directions vary alike, so that the fit converges soon; it reads no less."""
+    variance, directions = torch.linalg.eigh(torch.cov(x.T, correction=0).reshape(x.shape[1], -1))
+    kept = variance > IDLE * variance.max().clamp(min=IDLE)
+    whitening: Tensor = directions[:, kept] / variance[kept].sqrt()
+    return whitening
 
 
 def _regression(x: Float[Tensor, "N D"], wanted: Int[Tensor, "N"], classes: int) -> Float[Tensor, "D C"]:

@@ -30,6 +30,20 @@ def test_a_compiled_programs_variables_are_there(name: str) -> None:
         assert each.accuracy > 0.99, each
 
 
+def test_only_where_the_answer_is_read() -> None:
+    """Of a token every position knows itself: `seq` before the question's end, nothing but blanks after it."""
+    program = programs.get("copy")
+    config = ModelConfig(vocab=len(program.vocab), layers=1, heads=4, width=16, bands=(1, 1, 1, 1))
+    model = LoopedTransformer(config)
+    weights = model.prepare(model.layout.initialise([0]))
+    everywhere = probe(program, model, weights, rows("copy", 6, 200), 3)
+    there = probe(program, model, weights, rows("copy", 6, 200), 3, answer_only=True)
+    assert [each.step for each in there] == [1, 2, 3]
+    assert there != everywhere
+    for each in there:
+        assert abs(each.accuracy - 0.5) < 0.15  # as good as tossed
+
+
 def test_a_model_without_attention_knows_no_more_than_its_token() -> None:
     config = ModelConfig(vocab=5, layers=1, heads=4, width=16, bands=(1, 1, 1, 1))
     model = LoopedTransformer(config)
