@@ -11,81 +11,40 @@ over the examples (`held` is their share) that stay right to the end. Several se
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
-from looped import checkpoints, devices, provenance
-from looped.commands import note, print_json, print_table
-from looped.errors import InputError
+from looped.commands import print_table
+from looped.commands.measuring import Shared, ready
 from looped.evaluation.discovery import discover
 from looped.evaluation.measure import check
 from looped.evaluation.statistics import over_seeds
-from looped.experiments.plan import LARGEST_SEED, Precision, parse_lengths
-from looped.experiments.results import Loaded, load
+from looped.experiments.results import Loaded
 from looped.experiments.spec import variant
+from looped.tasks.families import UNIFORM
 
 
 @dataclass(frozen=True)
-class Args:
+class Args(Shared):
     """Find out from which loop step on trained models are right, by length, and what their stopping is worth."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN…")]
-    """Folders of runs (all their seeds), or single files such as runs/x/seed-0.safetensors."""
     lengths: str = "1:20"
     """Lengths: 1:20 (with both ends), 10:100:10 (every tenth), or 10,20,40."""
     samples: int = 640
     """Problems a length."""
     stop: tuple[str, ...] = ()
     """Stopping rules; unless given, the one that suits how a model was trained."""
-    device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
-    precision: Precision = "fp32"
-    """Of the weights and states."""
-    seed: int = 0
-    """Of the test problems."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE.json", help_behavior_hint="")] = None
-    """Also write the rows and where they come from to this JSON file."""
-    json: bool = False
-    """Print the rows and where they come from as one JSON object."""
 
 
 def run(args: Args) -> int:
     """Measures everything asked for, then prints it once."""
-    lengths, device = parse_lengths(args.lengths), devices.pick(args.device)
-    if not 0 <= args.seed <= LARGEST_SEED:
-        raise InputError(f"--seed must be between 0 and {LARGEST_SEED}, not {args.seed}")
-    if args.out is not None and (args.out.is_dir() or not args.out.parent.is_dir()):
-        raise InputError(f"--out must name a file in a folder that exists, not {args.out}")
-    if not args.runs:
-        raise InputError("looped discover needs a RUN: a run's folder or a checkpoint of one seed")
-    start = time.monotonic()
-    loaded = [load(path, device, args.precision) for path in args.runs]
-    for each in loaded:
-        check(each.subject, lengths, args.samples, stops=stops_of(args, each), family="uniform")
-    found = [_found(args, each, lengths) for each in loaded]
-    result = {
-        "provenance": {
-            **provenance.facts(device),
-            "precision": args.precision,
-            "wall_seconds": round(time.monotonic() - start, 3),
-            "runs": [each.origin() for each in loaded],
-        },
-        "rows": [row for rows in found for row in rows],
-    }
-    if args.out is not None:
-        checkpoints.write(args.out, (json.dumps(result, indent=1) + "\n").encode())
-    if args.json:
-        print_json(result)
-    else:
-        _print(found, args.runs)
-    if args.out is not None:
-        note(f"wrote {args.out}")
+    asked = ready(args, "discover")
+    for each in asked.loaded:  # all complaints before any work
+        check(each.subject, asked.lengths, args.samples, stops=stops_of(args, each), family=UNIFORM)
+    found = [_found(args, each, asked.lengths) for each in asked.loaded]
+    asked.deliver((row for rows in found for row in rows), lambda: _print(found, args.runs))
     return 0
 
 

@@ -10,91 +10,37 @@ Several seeds: mean ± standard error. A single seed: Wilson's 95 % interval.
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
-from looped import checkpoints, devices, provenance
-from looped.commands import note, print_json, print_table
-from looped.errors import InputError
+from looped.commands import print_table
+from looped.commands.measuring import Shared, ready
 from looped.evaluation.measure import Row, check, measure
 from looped.evaluation.statistics import over_seeds, wilson
-from looped.experiments.plan import LARGEST_SEED, Precision, parse_lengths
-from looped.experiments.results import Loaded, load
-from looped.zoo import shelf
+from looped.experiments.results import Loaded
 
 
 @dataclass(frozen=True)
-class Args:
+class Args(Shared):
     """Measure trained models: the share of whole answers that are right, on fresh random problems."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN…")]
-    """Folders of runs (all their seeds), single files such as runs/x/seed-0.safetensors, or shipped models by name."""
-    lengths: str = "1:60"
-    """Lengths: 1:60 (with both ends), 10:100:10 (every tenth), or 10,20,40."""
-    samples: int = 6400
-    """Problems a length."""
     stop: tuple[str, ...] = ("oracle",)
     """Stopping rules: oracle, confidence, confidence-batch, threshold, threshold=0.001, converged=5, …"""
     family: tuple[str, ...] = ("uniform",)
     """Input families: uniform, zeros, ones, repeated, p=0.05, …; `looped tasks --json` lists each task's."""
-    device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
-    precision: Precision = "fp32"
-    """Of the weights and states; bf16 is how CUDA trains, and several times faster there."""
-    seed: int = 0
-    """Of the test problems."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE.json", help_behavior_hint="")] = None
-    """Also write the rows and where they come from to this JSON file."""
-    json: bool = False
-    """Print the rows and where they come from as one JSON object."""
 
 
 def run(args: Args) -> int:
     """Measures everything asked for, then prints it once."""
-    lengths, device = parse_lengths(args.lengths), devices.pick(args.device)
-    if not 0 <= args.seed <= LARGEST_SEED:
-        raise InputError(f"--seed must be between 0 and {LARGEST_SEED}, not {args.seed}")
-    if args.out is not None and (args.out.is_dir() or not args.out.parent.is_dir()):
-        raise InputError(f"--out must name a file in a folder that exists, not {args.out}")
-    if not args.runs:
-        raise InputError("looped evaluate needs a RUN: a run's folder or a checkpoint of one seed")
-    start = time.monotonic()
-    loaded = [load(_found(path), device, args.precision) for path in args.runs]
-    for each in loaded:  # all complaints before any work
+    asked = ready(args, "evaluate")
+    for each in asked.loaded:  # all complaints before any work
         for family in args.family:
-            check(each.subject, lengths, args.samples, stops=args.stop, family=family)
-    found = _measured(args, loaded, lengths)
-    result = {
-        "provenance": {
-            **provenance.facts(device),
-            "precision": args.precision,
-            "wall_seconds": round(time.monotonic() - start, 3),
-            "runs": [each.origin() for each in loaded],
-        },
-        "rows": [row.as_dict() for rows in found for row in rows],
-    }
-    if args.out is not None:
-        checkpoints.write(args.out, (json.dumps(result, indent=1) + "\n").encode())
-    if args.json:
-        print_json(result)
-    else:
-        _print(found, args.runs)
-    if args.out is not None:
-        note(f"wrote {args.out}")
+            check(each.subject, asked.lengths, args.samples, stops=args.stop, family=family)
+    found = _measured(args, asked.loaded, asked.lengths)
+    asked.deliver((row.as_dict() for rows in found for row in rows), lambda: _print(found, args.runs))
     return 0
-
-
-def _found(path: Path) -> Path:
-    """The file of a shipped model where its name is given; anything else as it is."""
-    name = None if path.exists() or len(path.parts) > 1 else shelf.find(str(path))
-    return path if name is None else shelf.path(name)
 
 
 def _measured(args: Args, loaded: Sequence[Loaded], lengths: Sequence[int]) -> list[list[Row]]:

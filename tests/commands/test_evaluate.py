@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from looped import checkpoints, runs
-from looped.commands.evaluate import parse_lengths
 from looped.errors import InputError
+from looped.experiments.plan import parse_lengths
 from looped.training.config import make
 from looped.training.trainer import Cadence, train
 
