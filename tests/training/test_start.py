@@ -88,6 +88,9 @@ def test_gradients_reach_what_is_not_hard(task: str) -> None:
     views = Layout(config.model).views((engine.weights - before).abs())
     assert bool((views["readout.weight"].amax((1, 2)) > 0).all())
     assert bool((views["layers.0.up.weight"].amax((1, 2)) > 0).all())
+    if task == "copy":
+        queries_and_keys = [v[..., : 2 * config.model.width] for name, v in views.items() if "qkv" in name]
+        assert not any(bool(moved.any()) for moved in queries_and_keys)
 
 
 def test_zeros_can_be_kept() -> None:
