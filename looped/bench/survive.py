@@ -69,7 +69,8 @@ def _config(task: str, seeds: int, length: int, batch: int, steps: int, noise: f
 
 
 def _exam(engine: Engine, lengths: list[int], samples: int) -> Measured:
-    rows = accuracies(subject_of(engine), lengths, samples, seed=0, stops=("oracle",))
+    subject = replace(subject_of(engine), loops=engine.law)
+    rows = accuracies(subject, lengths, samples, seed=0, stops=("oracle",))
     right = [fmean(row.accuracy for row in rows if row.length == length) for length in lengths]
     return {"accuracy": [round(share, 4) for share in right]}
 

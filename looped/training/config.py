@@ -234,8 +234,10 @@ def from_program(config: TrainConfig, init: str) -> TrainConfig:
         return replace(config, init=init)
     if config.method not in ("fop-loop-adaptive", "fop-loop-adaptive-wo"):
         raise InputError(f"a compiled program is a model of fop-loop-adaptive-wo, not of {config.method}")
-    model = start.architecture(config.task)
-    return replace(config, init=init, method="fop-loop-adaptive-wo", model=model, noise=0.0, weight_decay=0.0)
+    return replace(
+        config, init=init, method="fop-loop-adaptive-wo", model=start.architecture(config.task),
+        loops=start.loops(config.task), noise=0.0, weight_decay=0.0,
+    )  # fmt: skip
 
 
 Recipe = Callable[[Task, Method, tuple[int, ...]], TrainConfig]

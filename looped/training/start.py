@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from looped import tasks
 from looped.compiler.compiled import Compiled, compile_program
 from looped.errors import InputError
 from looped.model.config import ModelConfig
@@ -51,6 +52,14 @@ def parse(text: str) -> Start:
 def architecture(task: str) -> ModelConfig:
     """The model that a task's program is compiled into."""
     return _compiled(task).config
+
+
+def loops(task: str) -> str:
+    """How many loop steps a task's program takes, as a rule of `looped.loops`: T(n), or one more for addition."""
+    program = programs.get(task)
+    question = program.example.split()
+    more = program.total(program.sizes(program.row(question).tolist())) - tasks.get(task).steps_of(question)
+    return f"T+{more}" if more else "T"
 
 
 def weights(

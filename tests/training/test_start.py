@@ -64,6 +64,13 @@ def test_noise_is_a_share_of_each_weight() -> None:
     assert abs(float(share.std()) - 0.1) < 0.01
 
 
+@pytest.mark.parametrize("task", tasks.TASKS)
+def test_every_program_is_right_after_its_own_number_of_steps(task: str) -> None:
+    config = small("compiled", task)
+    assert config.loops == ("T+1" if task == "addition" else "T")
+    assert Engine(config).step().accuracy.tolist() == [1.0, 1.0]
+
+
 def test_the_programs_own_architecture_is_trained() -> None:
     config = small("compiled")
     assert config.model == compile_program(programs.get("parity")).config
