@@ -60,11 +60,18 @@ def measure(
 
 
 def _config(task: str, seeds: int, length: int, batch: int, steps: int, noise: float) -> TrainConfig:
-    """All lengths from the start, and a rate that does not change."""
+    """All lengths from the start, a rate that does not change, and the weights themselves, not an average of them."""
     plain = make(task, "fop-loop-adaptive", "fast", tuple(range(seeds)))
     config = from_program(plain, f"compiled:{noise:g}")
     return replace(
-        config, max_length=length, start_length=length, interval=steps, steps=steps, batch=batch, warmup=0
+        config,
+        max_length=length,
+        start_length=length,
+        interval=steps,
+        steps=steps,
+        batch=batch,
+        warmup=0,
+        ema=0.0,
     )
 
 
