@@ -1,11 +1,11 @@
 """`looped compare`: does a model simulate the program? Reads the program's variables from the model's states.
 
-$ looped compare copy --length 8
+$ looped compare copy --length 12 --samples 1024
 variable  step  from state  from token  from input  untrained  shuffled
-seq          1      0.9990      0.7498      0.7498     0.8750    0.7002
+seq          1  0.9287      0.5052      0.5052      0.9401     0.5026
 …
 step  says as the program  says as the answer  answer begun
-   1               0.5312              0.5801        0.1484
+   1  0.9611               0.0727              0.0727
 …
 """
 
@@ -49,8 +49,8 @@ class Args:
     """Questions; half of them fit the maps, the other half test them."""
     seed: int = 0
     """Of the questions."""
-    controls: bool = True
-    """Also fit to the embedded input, to fresh weights of the same shape, and to another row's variables."""
+    no_controls: bool = False
+    """Leave out the fits to the embedded input, to fresh weights of the same shape, and to another row's variables."""
     answer_only: bool = False
     """Read variables only where the answer is read, from the end of the question on."""
     device: str = "auto"
@@ -73,13 +73,13 @@ def run(args: Args) -> int:
     problems = task.sample(lengths, torch.Generator().manual_seed(args.seed), max_length=args.length)
     rows = batches.lay_out(problems, task.vocab, task.row_size(args.length)).tokens.to(device)
     program, steps = programs.get(task.name), int(problems.steps.max())
-    found = probe(program, solver.model, solver.weights, rows, steps, args.controls, args.answer_only)
+    found = probe(program, solver.model, solver.weights, rows, steps, not args.no_controls, args.answer_only)
     said = spoken(program, solver.model, solver.weights, rows, steps)
     if args.json:
         for each in (*map(asdict, found), *map(asdict, said)):
             print_json({"task": task.name, "length": args.length, "model": solver.name, **each})
     else:
-        columns = COLUMNS if args.controls else COLUMNS[:2]
+        columns = COLUMNS[:2] if args.no_controls else COLUMNS
         lines = [(e.variable, e.step, *(f"{getattr(e, name):.4f}" for _, name in columns)) for e in found]
         print_table(("variable", "step", *(title for title, _ in columns)), lines)
         print()
