@@ -125,6 +125,23 @@ def test_an_address_is_shared_and_reopened(visit: Callable[..., Any]) -> None:
     assert answer(again) == answer(page) == ("4 2 7", "✓ right")
 
 
+def test_the_compiled_program_stands_beside_a_trained_model(visit: Callable[..., Any]) -> None:
+    page = visit("task=copy&model=my-copy:seed-0&q=0110")
+    page.wait_for_selector(SETTLED)
+    before = page.evaluate("document.getElementById('program').toDataURL()")
+    with page.expect_response("**/api/run") as asked_again:
+        page.click("#variables button:text-is('compiled')")
+    assert "copy-compiled" in asked_again.value.request.post_data
+    api.expect(page.locator("#program-note")).to_contain_text("compiled into a network")
+    page.wait_for_function("old => document.getElementById('program').toDataURL() !== old", arg=before)
+    again = visit(page.url.partition("#")[2] + "&show=compiled")
+    again.wait_for_selector(SETTLED)
+    api.expect(again.locator("#variables button[aria-pressed=true]")).to_have_text("compiled")
+    own = visit(asked("copy", "0110"))  # the compiled model itself has nothing beside it
+    own.wait_for_selector(SETTLED)
+    assert own.locator("#variables button:text-is('compiled')").count() == 0
+
+
 def test_an_address_of_a_model_that_is_not_here_says_so(visit: Callable[..., Any]) -> None:
     page = visit("task=copy&model=gone&q=101&step=x&head=99&other=1")
     api.expect(page.locator("#message")).to_contain_text("is not here")

@@ -33,6 +33,7 @@ export async function program(model, question, signal) {
   for (const variable of found.variables) {
     variable.values = new Int16Array(unpack(variable.values));
     variable.columns = variable.values.length / (found.steps + 1);
+    variable.answers = variable.name === "output";
   }
   return found;
 }
@@ -65,6 +66,20 @@ export async function run(wanted, on, signal) {
     }
   }
   if (!ended) throw new Refused("the server stopped before the loop was over");
+}
+
+/** The tokens that a model says over `steps` steps, as a variable of a program: one row a step, none before the first. */
+export async function said(wanted, steps) {
+  let columns = 0, values = null;
+  await run(wanted, (message) => {
+    if (message.kind === "start") {
+      columns = message.row.length;
+      values = new Int16Array((steps + 1) * columns).fill(-1);
+    } else if (message.kind === "step" && message.step <= steps) {
+      values.set(message.tokens.subarray(0, columns), message.step * columns);
+    }
+  });
+  return { values, columns };
 }
 
 /** Base64 of little-endian numbers, as every machine that runs a browser has them. */

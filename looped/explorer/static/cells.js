@@ -36,7 +36,7 @@ export function programView(run, program, variable) {
       const colours = theme(), value = variable.values[step * variable.columns + p];
       if (p >= variable.columns || value === -1) return null;
       const text = variable.tokens ? names[value] ?? "○" : String(value);
-      if (variable.name === "output") return answerCell(value, names, 1, target[p], p >= from, colours);
+      if (variable.answers) return answerCell(value, names, 1, target[p], p >= from, colours);
       if (variable.tokens && value === eos) return { text, ink: mix(colours.card, colours.muted, 0.4) };
       const fill = mix(colours.card, colours.muted, value === 0 ? 0.12 : 0.42);
       return { text, fill, ink: inkOn(fill) };

@@ -87,10 +87,20 @@ function failed(error) {
 async function trace(mine, model) {
   try {
     const program = await api.program(model.key, mine.start.question);
-    if (run === mine) stage.trace(program, shown.show, (name) => { shown.show = name; remember(); });
+    const network = controls.catalogue.models.find((each) => each.key === `${model.task}-compiled`);
+    if (network && network !== model) program.variables.push(compiled(network, mine, program.steps));
+    if (run === mine) await stage.trace(program, shown.show, (name) => { shown.show = name; remember(); });
   } catch (error) {
     if (run === mine) $("program-note").textContent = error.message;
   }
+}
+
+/** The program as a network, beside the trained one: run when a person wants to see it. */
+function compiled(network, mine, steps) {
+  const wanted = { model: network.key, question: mine.start.question, stretch: controls.catalogue.stretch };
+  const variable = { name: "compiled", note: "compiled into a network: what it says", tokens: true, answers: true };
+  variable.load = async () => Object.assign(variable, await api.said(wanted, steps));
+  return variable;
 }
 
 async function drawQuestion() {

@@ -21,7 +21,7 @@ export class Stage {
 
   /** A new run: the network's grid at once, the program's when it is there. */
   begin(run, model) {
-    this.run = run; this.model = model; this.traced = null;
+    this.run = run; this.model = model; this.traced = null; this.variable = null;
     this.#layout();
     this.program.what = null;
     $("variables").replaceChildren();
@@ -30,20 +30,26 @@ export class Stage {
     $("program-note").textContent = "";
   }
 
-  /** The program's run and the variable to begin with. */
-  trace(program, name, onVariable) {
-    this.traced = program;
-    this.variable = program.variables.find((each) => each.name === name) ?? program.variables[0];
-    $("program-note").textContent = `n-RASP-L, done after ${program.steps} steps: its ${this.variable.name}`;
+  /** The program's run and the variable to begin with; a variable with `load` is fetched when it is first shown. */
+  async trace(program, name, onVariable) {
+    const variable = program.variables.find((each) => each.name === name) ?? program.variables[0];
+    this.traced = program; this.variable = variable;
+    $("program-note").textContent = variable.note ?? `n-RASP-L, done after ${program.steps} steps: its ${variable.name}`;
     $("variables").replaceChildren(...program.variables.map((each) => {
       const button = document.createElement("button");
       button.type = "button";
       button.textContent = each.name;
-      button.setAttribute("aria-pressed", String(each === this.variable));
+      button.setAttribute("aria-pressed", String(each === variable));
       button.addEventListener("click", () => { onVariable(each.name); this.trace(program, each.name, onVariable); });
       return button;
     }));
-    this.program.show(this.#programSize(), programView(this.run, program, this.variable));
+    try {
+      if (!variable.values) await variable.load();
+    } catch (error) {
+      $("program-note").textContent = error.message;
+    }
+    if (this.variable !== variable || !variable.values) return; // another one was asked for meanwhile
+    this.program.show(this.#programSize(), programView(this.run, program, variable));
     this.program.paint(this.network.current);
   }
 
@@ -62,7 +68,7 @@ export class Stage {
     if (!this.run) return;
     const step = this.network.current;
     this.#layout();
-    if (this.traced) this.program.show(this.#programSize(), programView(this.run, this.traced, this.variable));
+    if (this.traced && this.variable.values) this.program.show(this.#programSize(), programView(this.run, this.traced, this.variable));
     this.go(step);
   }
 
