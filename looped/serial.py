@@ -10,6 +10,7 @@ a sentence that names the field. A missing key takes the field's default: old fi
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import math
 from collections import Counter
@@ -22,6 +23,7 @@ from looped.errors import InputError
 T = TypeVar("T")
 Json = dict[str, Any]
 LONGEST = 300  # characters of a complaint about values
+FEW = 12  # fields that a complaint names
 
 
 def to_json(value: object) -> Json:
@@ -111,15 +113,22 @@ def _hint(kind: type, name: str, path: str) -> Any:
     return hints[name]
 
 
+def _known(name: str, fields: list[str]) -> str:
+    """What a person may have meant: all fields if they are few, else the nearest, else the first."""
+    if len(fields) > FEW and (near := difflib.get_close_matches(name, fields)):
+        return f"the nearest known ones are {', '.join(near)}"
+    more = f" and {len(fields) - FEW} more" if len(fields) > FEW else ""
+    return f"known are {', '.join(fields[:FEW])}{more}"
+
+
 def _dataclass(kind: Any, data: object, path: str, what: str) -> Any:
     if not isinstance(data, dict):
         raise InputError(f"{what}: {path or 'it'} must be an object of fields, not {_shown(data)}")
     hints = get_type_hints(kind)
     unknown = [str(key) for key in data if key not in hints]
     if unknown:
-        raise InputError(
-            f"{what} has an unknown field {_join(path, unknown[0][:40])!r}; known are {', '.join(hints)}"
-        )
+        field = unknown[0][:40]
+        raise InputError(f"{what} has an unknown field {_join(path, field)!r}; {_known(field, list(hints))}")
     missing = [
         field.name
         for field in dataclasses.fields(kind)

@@ -202,7 +202,7 @@ def refusal(read: Callable[[], object]) -> str | None:
         sentence = str(error)
     else:
         return None
-    assert 10 < len(sentence) <= LONGEST_SENTENCE
+    assert 10 < len(sentence) <= LONGEST_SENTENCE, sentence
     assert sentence.isprintable(), sentence
     return sentence
 

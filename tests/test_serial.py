@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from typing import Literal
 
 import pytest
@@ -143,3 +143,14 @@ def test_differences_are_named_with_both_values() -> None:
     other = Outer("x", Inner(9), rates=(0.5,))
     assert differences(BASE, BASE) == []
     assert differences(BASE, other) == ["inner.width: 8 → 9", "rates: [] → [0.5]"]
+
+
+def test_a_complaint_about_a_field_names_few_others() -> None:
+    fields = [*((f"field_{i}", int, 0) for i in range(40)), ("width", int, 0)]
+    many = make_dataclass("Many", fields, frozen=True)
+    with pytest.raises(InputError, match=r"unknown field 'wdith'; the nearest known ones are width$"):
+        from_json(many, {"wdith": 1})
+    with pytest.raises(
+        InputError, match=r"unknown field 'qqq'; known are field_0, .*, field_11 and 29 more$"
+    ):
+        from_json(many, {"qqq": 1})
