@@ -89,7 +89,7 @@ def override(value: T, assignments: Sequence[str]) -> T:
 
 def differences(old: object, new: object) -> list[str]:
     """Every field that differs, with both values: `["lr: [0.0001] → [0.0003]"]`."""
-    before, after = dict(_leaves(to_json(old))), dict(_leaves(to_json(new)))
+    before, after = dict(leaves(to_json(old))), dict(leaves(to_json(new)))
     paths = [*before, *(path for path in after if path not in before)]
     return [
         f"{path}: {json.dumps(before.get(path))} → {json.dumps(after.get(path))}"
@@ -98,10 +98,11 @@ def differences(old: object, new: object) -> list[str]:
     ]
 
 
-def _leaves(data: Json, path: str = "") -> Iterator[tuple[str, object]]:
+def leaves(data: Json, path: str = "") -> Iterator[tuple[str, object]]:
+    """Every value that is no object, with the path to it: `("model.width", 256)`."""
     for key, value in data.items():
         if isinstance(value, dict):
-            yield from _leaves(value, f"{path}{key}.")
+            yield from leaves(value, f"{path}{key}.")
         else:
             yield path + key, value
 

@@ -103,6 +103,17 @@ class PreparedUniversal(Prepared):
 
 
 @dataclass(frozen=True)
+class Given:
+    """Rows ready to be read: what both ways of halting start from."""
+
+    x: Float[Tensor, "S B L D"]  # embedded
+    question: Bool[Tensor, "S B L"]  # which positions are asked
+    masks: tuple[Tensor, Tensor]  # what is seen of the question, and of what was written so far
+    waves: tuple[Tensor, Tensor]  # places in the row, and in the answer
+    clock: Float[Tensor, "T D"]  # a wave for each loop step
+
+
+@dataclass(frozen=True)
 class Said:
     """What a pass over rows gives: scores after every step that can be read, and how it halted."""
 
@@ -213,26 +224,16 @@ class UniversalTransformer(LoopedTransformer):
         causal = (at[:, None] >= at) & counted[..., None, :]
         past = (causal | (at[:, None] == at)).view(s * b, 1, size, size)
         seen = question.view(s * b, 1, 1, size)
-        x = self.embed(weights, tokens)
         waves = sine(at, self.config.width), sine(place, self.config.width)
         clock = sine(torch.arange(1, most + 1, device=tokens.device), self.config.width)
+        given = Given(self.embed(weights, tokens), question, (seen, past), waves, clock)
         run = self._by_position if self.config.halting == "act" else self._together
-        return run(weights, x, question, (seen, past), waves, clock, encode, decode)
+        return run(weights, given, encode, decode)
 
-    def _by_position(
-        self,
-        weights: PreparedUniversal,
-        x: Tensor,
-        question: Tensor,
-        masks: tuple[Tensor, Tensor],
-        waves: tuple[Tensor, Tensor],
-        clock: Tensor,
-        encode: Step,
-        decode: Step,
-    ) -> Said:
+    def _by_position(self, weights: PreparedUniversal, given: Given, encode: Step, decode: Step) -> Said:
         """The encoder to its end, then the decoder; positions halt one by one."""
-        seen, past = masks
-        reader, writer = halting.act_start(x), halting.act_start(x)
+        (seen, past), waves, clock = given.masks, given.waves, given.clock
+        reader, writer = halting.act_start(given.x), halting.act_start(given.x)
         for t, tick in enumerate(clock, 1):
             e = encode(weights, reader.state + waves[0] + tick, seen)
             p = halting.logits(weights.listener, e).sigmoid()
@@ -243,25 +244,15 @@ class UniversalTransformer(LoopedTransformer):
             writer = halting.act_step(writer, d, p, last=t == len(clock))
         return Said([self.readout(weights, writer.output)], [], reader, writer)
 
-    def _together(
-        self,
-        weights: PreparedUniversal,
-        x: Tensor,
-        question: Tensor,
-        masks: tuple[Tensor, Tensor],
-        waves: tuple[Tensor, Tensor],
-        clock: Tensor,
-        encode: Step,
-        decode: Step,
-    ) -> Said:
+    def _together(self, weights: PreparedUniversal, given: Given, encode: Step, decode: Step) -> Said:
         """Encoder and decoder a step at a time; a row halts as a whole."""
         wants: list[Tensor] = []
         states: list[Tensor] = []
-        e, d = x, x
-        for tick in clock:
-            e = encode(weights, e + waves[0] + tick, masks[0])
-            d = decode(weights, d + waves[1] + tick, e, *masks)
-            wants.append(halting.pooled(halting.logits(weights.head, e), question))
+        e, d = given.x, given.x
+        for tick in given.clock:
+            e = encode(weights, e + given.waves[0] + tick, given.masks[0])
+            d = decode(weights, d + given.waves[1] + tick, e, *given.masks)
+            wants.append(halting.pooled(halting.logits(weights.head, e), given.question))
             states.append(d)
         return Said(read_all(self, weights, states), wants)
 

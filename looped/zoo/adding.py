@@ -7,10 +7,9 @@ problems. Knows runs, results and cards; nothing of how a model is used.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -153,23 +152,14 @@ def _with(trained: Trained, row: torch.Tensor) -> Trained:
 def command(config: TrainConfig) -> str:
     """The command that trains such a run."""
     plain = serial.to_json(recipes.make(config.task, config.method, config.recipe, config.seeds))
+    usual = dict(serial.leaves(plain))
     words = ["looped train", config.task, "--method", config.method, "--recipe", config.recipe]
     words += ["--seeds", ",".join(map(str, config.seeds))]
-    for path, value in _leaves(serial.to_json(config)):
-        here: Any = plain
-        for part in path.split("."):
-            here = here[part]
-        if here != value:
+    for path, value in serial.leaves(serial.to_json(config)):
+        if usual[path] != value:
             text = ",".join(map(str, value)) if isinstance(value, list) else json.dumps(value).strip('"')
             words += ["--set", f"{path}={text}"]
     return " ".join(words)
-
-
-def _leaves(data: Mapping[str, Any], at: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in data.items():
-        found += _leaves(value, f"{at}{key}.") if isinstance(value, dict) else [(at + key, value)]
-    return found
 
 
 def _check_name(name: str) -> None:

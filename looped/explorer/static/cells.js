@@ -4,7 +4,7 @@ import { inkOn, mix, theme } from "./colours.js";
 
 const FULL = 65535;
 
-/** How the network's grid shows a run; `run` is the record that `watching.js` fills. */
+/** How the network's grid shows a run; `run` is the record that `main.js` fills. */
 export function networkView(run, model) {
   const { start } = run, { names, row, target, from } = start, columns = row.length;
   return {

@@ -30,7 +30,7 @@ export class Grid {
     canvas.addEventListener("keydown", (event) => this.#key(event));
   }
 
-  /** Begins anew: `what` has rows (of the head), cell, marks and lines; see `network.js` and `program.js`. */
+  /** Begins anew: `what` has rows (of the head), cell, marks and lines; see `cells.js`. */
   show(size, what) {
     this.size = size; this.what = what; this.painted = -1;
     const width = LEFT + size.columns * size.wide + size.right;
