@@ -13,6 +13,7 @@ from running_server import Running
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 SETTLED = "body[data-state=settled]"
 PHONE = {"width": 390, "height": 844}
+BEAT = 450  # milliseconds between two steps of a short loop that is played
 PATIENCE = 60_000  # milliseconds: what is tested is what happens, not how fast on a busy machine
 
 
@@ -65,6 +66,12 @@ def ask(page: Any, question: str) -> None:
     api.expect(page.locator("#asked")).to_have_text(question)
 
 
+def stop_the_clock(page: Any) -> None:
+    """From here on the page's timers wait for `page.clock.run_for`, however busy the machine is."""
+    page.clock.install(time=0)
+    page.clock.pause_at(1)
+
+
 def answer(page: Any) -> tuple[str, str]:
     return page.inner_text("#answer"), page.inner_text("#badge")
 
@@ -102,11 +109,17 @@ def test_steps_are_scrubbed_and_played(visit: Callable[..., Any]) -> None:
     assert "right" in page.inner_text("#now")
     pictures.add(page.locator("#network").screenshot())
     assert len(pictures) == 2, "another step is another picture"
+    stop_the_clock(page)
     page.click("#play")
-    api.expect(page.locator("#step-shown")).to_have_text("step 6 of 9")
+    page.clock.run_for(2 * BEAT)
+    assert page.inner_text("#step-shown") == "step 6 of 9"
+    page.click("#play")
+    page.clock.run_for(2 * BEAT)
+    assert page.inner_text("#step-shown") == "step 6 of 9", "paused"
     page.click("#play")
     page.click("#rules tbody tr:first-child button")
-    assert page.inner_text("#step-shown") == "step 4 of 9"
+    page.clock.run_for(2 * BEAT)
+    assert page.inner_text("#step-shown") == "step 4 of 9", "whoever chooses a step wants to stay there"
 
 
 def test_an_address_is_shared_and_reopened(visit: Callable[..., Any]) -> None:
@@ -221,6 +234,7 @@ def test_the_keyboard_is_enough(visit: Callable[..., Any]) -> None:
     page.locator("#network").evaluate("(canvas) => canvas.blur()")
     page.keyboard.press("Home")
     assert page.inner_text("#step-shown").startswith("step 0")
+    stop_the_clock(page)
     page.keyboard.press("Space")
     api.expect(page.locator("#play")).to_have_text("Pause")
 
@@ -241,6 +255,7 @@ def test_a_phone_shows_everything_without_scrolling_sideways(visit: Callable[...
     ):
         api.expect(page.locator(part).first).to_be_visible()
         assert page.locator(part).first.bounding_box()["x"] >= 0
+    stop_the_clock(page)
     page.tap("#play")
     api.expect(page.locator("#play")).to_have_text("Pause")
 
