@@ -7,6 +7,7 @@
 | `k`            | k, whatever the problem                                   | no           |
 | `q` `kq`       | as many as the question has tokens, or k times as many    | no           |
 | `jq..kq`       | drawn evenly from j · q up to k · q, for each problem     | no           |
+| `jT..kT`       | drawn evenly from j · T(n) up to k · T(n)                 | yes          |
 
 Copy of `1 0 1` has q = 3 and, under `q..2q`, is asked for its answer after 3, 4, 5 or 6 steps: it has to be held.
 Knows a task's sizes and nothing of training.
@@ -26,7 +27,7 @@ from looped.errors import InputError
 from looped.tasks.base import Task
 
 FORM = re.compile(
-    r"(?P<times>\d{0,4})(?P<base>[Tq])(\+(?P<plus>\d{1,4})|/(?P<over>[1-9]\d{0,3})|\.\.(?P<upto>[1-9]\d{0,3})q)?"
+    r"(?P<times>\d{0,4})(?P<base>[Tq])(\+(?P<plus>\d{1,4})|/(?P<over>[1-9]\d{0,3})|\.\.(?P<upto>[1-9]\d{0,3})(?P=base))?"
 )
 LARGEST = 4096  # a constant number of loop steps
 
@@ -58,7 +59,8 @@ class Loops:
 
     def last(self, own: Int[Tensor, "*B"], tokens: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:
         """The most steps."""
-        return (tokens * self.upto).clamp(min=1) if self.upto else self.first(own, tokens)
+        base = own if self.base == "T" else tokens
+        return (base * self.upto).clamp(min=1) if self.upto else self.first(own, tokens)
 
     def draw(
         self, own: Int[Tensor, "B"], tokens: Int[Tensor, "B"], generator: torch.Generator
@@ -94,11 +96,11 @@ def parse(text: str) -> Loops:
         base: Literal["T", "q"] = "T" if found["base"] == "T" else "q"
         numbers = {name: int(found[name] or default) for name, default in _DEFAULTS.items()}
         rule = Loops(base, **numbers)
-    ranged = rule is not None and (rule.upto == 0 or (rule.base == "q" and rule.times < rule.upto))
+    ranged = rule is not None and (rule.upto == 0 or rule.times < rule.upto)
     shifted = rule is not None and rule.base == "q" and (rule.plus > 0 or rule.over > 1)
     if rule is None or rule.times < 1 or not ranged or shifted:
         raise InputError(
-            f"loop steps are told as T, T+1, 2T, T/2, 16, q, 2q or q..2q (T: the task's own, q: the question's "
+            f"loop steps are told as T, T+1, 2T, T/2, 16, q, 2q, q..2q or T..2T (T: the task's own, q: the question's "
             f"tokens, a number: up to {LARGEST}), not {text[:20]!r}"
         )
     return rule

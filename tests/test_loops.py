@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from looped import loops, tasks
 from looped.errors import InputError
 
-RULES = ["T", "T+1", "2T", "T/2", "16", "q", "2q", "q..2q", "2q..3q"]
+RULES = ["T", "T+1", "2T", "T/2", "16", "q", "2q", "q..2q", "2q..3q", "T..2T", "2T..5T"]
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,7 @@ RULES = ["T", "T+1", "2T", "T/2", "16", "q", "2q", "q..2q", "2q..3q"]
         ("q", [3, 9, 11], [3, 9, 11]),
         ("2q", [6, 18, 22], [6, 18, 22]),
         ("q..2q", [3, 9, 11], [6, 18, 22]),
+        ("T..3T", [1, 4, 5], [3, 12, 15]),
     ],
 )
 def test_steps_by_hand(rule: str, first: list[int], last: list[int]) -> None:
@@ -78,6 +79,7 @@ def test_bounds_hold(name: str, text: str, shortest: int, more: int) -> None:
         "q+1",
         "q/2",
         "2q..2q",
+        "3T..2T",
         "q..2T",
         "T..2q",
         "qq",

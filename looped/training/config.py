@@ -57,7 +57,7 @@ class TrainConfig:
     checkpointing: bool = (
         False  # keep only each step's state and recompute the rest, so that memory hardly grows with T
     )
-    loops: str = "T"  # loop steps of a problem: T(n), or another rule of looped.loops (T+1, 2T, 16, q..2q, …)
+    loops: str = "T"  # loop steps of a problem: T(n), or another rule of looped.loops (T+1, 2T, 16, q..2q, T..2T, …)
     supervision: Supervision = "last"  # the answer is asked for at the last step, or from the best one on
     halt_cost: float = (
         0.01  # what a halting head's steps (act), or its distance from the prior (ponder), weigh
