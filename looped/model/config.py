@@ -45,7 +45,7 @@ class ModelConfig:
     halt: int | None = None  # entry of the last position's state that is 1 when the answer is there, else 0
     # Learned halting (`looped.model.halting`) and the encoder-decoder that came with it.
     kind: KindOfModel = "decoder"  # the looped decoder, or a Universal Transformer (`looped.model.universal`)
-    halting: Halting = "none"  # a head that says when to stop: adaptive computation time or PonderNet
+    halting: Halting = "none"  # a head that says when to stop: adaptive computation time, PonderNet, or ours
     halt_bias: float | None = None  # where that head starts; none: at 1 (act, as published) or -2 (ponder)
 
     def __post_init__(self) -> None:

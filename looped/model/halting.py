@@ -1,4 +1,4 @@
-"""A model that says itself when it is done: the arithmetic of two published ways, as pure functions.
+"""A model that says itself when it is done: the arithmetic of two published ways and one of ours, as pure functions.
 
 Adaptive computation time (Graves, 2016; per position in the Universal Transformer) spends a probability of 1. Step n
 takes p_n = σ(w·h_n + b) of it until less than ε is left; the step N at which that happens takes the rest, R:
@@ -10,6 +10,13 @@ PonderNet (Banino et al., 2021) reads λ_n = σ(w·h_n + b) as the chance to sto
 
     λ          .5   .5   .5            the last step allowed takes all that is left
     p          .5   .25  .25           the loss is Σ p_n · (loss of step n), plus a share of KL(p, a geometric law)
+
+Ours asks one place: the mark that ends the question, where the answer begins. σ(w·h + b) there is the chance that the
+answer is there now, if it was not before; training says when it is (T(n)), and from the first step at which the chance
+is above a half, the row's state stays as it is:
+
+    σ          .1   .2   .9   …        trained for T = 3, it costs -log(.9 · .8 · .9) = .43
+    state      h1   h2   h3   h3  …    more steps change nothing
 
 `Gate` follows rows through a loop at inference. Knows nothing of blocks, tasks and training.
 Shapes: S seeds, B rows, L positions, D width, T loop steps; `*P` is whatever halts on its own.
@@ -26,7 +33,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-Halting = Literal["none", "act", "ponder"]
+Halting = Literal["none", "act", "ponder", "mark"]
 Head = tuple[Tensor, ...]  # weight [S, 1, 1, D] and bias [S, 1, 1]
 EPSILON = 0.01  # a position halts when less than this is left
 
@@ -121,6 +128,30 @@ def expected(losses: Float[Tensor, "*P T"], log_p: Float[Tensor, "*P T"]) -> Flo
     return (log_p.exp() * losses).sum(-1)
 
 
+# --- the mark -----------------------------------------------------------------------------------------------
+
+
+def at_mark(x: Float[Tensor, "S B L D"], counted: Bool[Tensor, "#S B L"]) -> Float[Tensor, "S B D"]:
+    """What stands at each row's first position that counts: the mark that ends its question."""
+    mark = counted.int().argmax(-1)[..., None, None].expand(x.shape[0], -1, 1, x.shape[-1])
+    return x.gather(2, mark)[:, :, 0]
+
+
+def mark_wants(head: Head, at: Float[Tensor, "S *R D"]) -> Float[Tensor, "S *R"]:
+    """How much each row wants to halt, from the state at its mark."""
+    weight, bias = head
+    shape = (len(at), *[1] * (at.dim() - 2))
+    return (at * weight.view(*shape, -1)).sum(-1) + bias.view(shape)
+
+
+def mark_cost(
+    wants: Float[Tensor, "S R"], ends: Bool[Tensor, "S R"], running: Bool[Tensor, "S R"]
+) -> Float[Tensor, "S R"]:
+    """What a step adds to -log of the chance to halt where `ends` says; 0 for rows that are no longer running."""
+    each = F.binary_cross_entropy_with_logits(wants.float(), ends.float(), reduction="none")
+    return torch.where(running, each, 0.0)
+
+
 # --- at inference -------------------------------------------------------------------------------------------
 
 
@@ -134,11 +165,14 @@ class Gate:
         )
         self._act: Act | None = None
         self._on: Tensor | None = None  # log of the probability of not having halted, for PonderNet
+        self._kept: Tensor | None = None  # the last state, for rows whose mark has said that they are done
 
     def after(self, h: Float[Tensor, "S B L D"]) -> tuple[Tensor, Tensor]:
         """What is read after this step, and the state that the next one starts from."""
-        if self.kind == "none":
+        if self.kind == "none" or (self.kind == "mark" and self.counted is None):
             return h, h
+        if self.kind == "mark":
+            return self._at_mark(h)
         wants = logits(self.head, h)
         counted = torch.ones_like(wants[:1], dtype=torch.bool) if self.counted is None else self.counted
         if self.kind == "ponder":
@@ -150,11 +184,22 @@ class Gate:
         self.halted = (~self._act.running | ~counted).all(-1).to(h.dtype)
         return self._act.read, self._act.state
 
+    def _at_mark(self, h: Float[Tensor, "S B L D"]) -> tuple[Tensor, Tensor]:
+        assert self.counted is not None
+        says = (mark_wants(self.head, at_mark(h, self.counted)) > 0).to(h.dtype)
+        if self._kept is not None and self.halted is not None:
+            h = torch.where(self.halted[..., None, None] > 0, self._kept, h)
+            says = torch.maximum(says, self.halted)
+        self.halted, self._kept = says, h
+        return h, h
+
     def keep(self, every: Int[Tensor, "S 1"], keep: Int[Tensor, "S R"]) -> None:
         """Goes on with some rows of each seed only."""
         if self.counted is not None:
             self.counted = self.counted.expand(len(every), -1, -1)[every, keep]
         if self._on is not None:
             self._on = self._on[every, keep]
+        if self._kept is not None and self.halted is not None:
+            self._kept, self.halted = self._kept[every, keep], self.halted[every, keep]
         if self._act is not None:
             self._act = self._act.take(every, keep)

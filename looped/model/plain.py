@@ -75,7 +75,7 @@ def _norm(h: Tensor, normal: Tensor, rstd: Tensor) -> None:
 
 def norm_backward(residual: Tensor, grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
     """out ← residual + the gradient through the norm."""
-    out.copy_(residual + _through_norm(grad, normal, rstd))
+    out.copy_(residual + through_norm(grad, normal, rstd))
 
 
 def input_backward(
@@ -110,10 +110,11 @@ def boundary_backward(
         on = du.shape[1]
         scale_sum[:, :on] += du * normal[:, :on]
         grad[:, :on] += du * scale.view(len(scale), 1, -1)
-    out.copy_(_through_norm(grad, normal, rstd))
+    out.copy_(through_norm(grad, normal, rstd))
 
 
-def _through_norm(grad: Tensor, normal: Tensor, rstd: Tensor) -> Tensor:
+def through_norm(grad: Tensor, normal: Tensor, rstd: Tensor) -> Tensor:
+    """The gradient of a norm's input, given that of its output."""
     g, n = grad.float(), normal.float()
     return (g - g.mean(-1, keepdim=True) - n * (g * n).mean(-1, keepdim=True)) * rstd[..., None]
 

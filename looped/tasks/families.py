@@ -6,13 +6,14 @@ A model that is right on even draws may still fail on rare inputs, so every task
     zeros      0 0 0 0 0
     ones       1 1 1 1 1
     repeated   one random symbol over and over, drawn anew for each number of a question
+    mixed      every question has its own share of ones, from none to all (unique set: its own number of symbols)
     p=0.05     each bit is 1 with this probability; any number from 0 to 1 will do
     carry      (addition, multiplication) a carry born at the lowest place travels to the highest
     no-carry   (the same) every place would pass a carry on, but none is ever born
     distinct   (unique set) all symbols different, as far as the alphabet goes
     few        (unique set) three symbols at most
 
-The first five are drawn here; the others belong to the structure of one or two tasks and are drawn there.
+The first six are drawn here; the others belong to the structure of one or two tasks and are drawn there.
 Shapes: B rows, N digits.
 """
 
@@ -25,7 +26,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 UNIFORM = "uniform"
-BIT_FAMILIES = (UNIFORM, "zeros", "ones", "repeated", "p=0.05", "p=0.2", "p=0.8", "p=0.95")
+BIT_FAMILIES = (UNIFORM, "zeros", "ones", "repeated", "mixed", "p=0.05", "p=0.2", "p=0.8", "p=0.95")
 CARRY_FAMILIES = ("carry", "no-carry")
 
 Draw = Callable[[int, int, torch.Generator], Tensor]
@@ -49,7 +50,18 @@ def _ones(rows: int, size: int, generator: torch.Generator) -> Int[Tensor, "B N"
     return torch.ones(rows, size, dtype=torch.long, device=generator.device)
 
 
-_DRAWS: dict[str, Draw] = {UNIFORM: uniform, "zeros": _zeros, "ones": _ones, "repeated": repeated}
+def _mixed(rows: int, size: int, generator: torch.Generator) -> Int[Tensor, "B N"]:
+    share = torch.rand(rows, 1, generator=generator, device=generator.device)
+    return (torch.rand(rows, size, generator=generator, device=generator.device) < share).long()
+
+
+_DRAWS: dict[str, Draw] = {
+    UNIFORM: uniform,
+    "zeros": _zeros,
+    "ones": _ones,
+    "repeated": repeated,
+    "mixed": _mixed,
+}
 
 
 def draw_bits(family: str, rows: int, size: int, generator: torch.Generator) -> Int[Tensor, "B N"]:

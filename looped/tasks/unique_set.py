@@ -30,7 +30,7 @@ class UniqueSet(Task):
     summary = "the different symbols (0 to 49), in order of appearance"
     vocab = Vocab(tuple(str(i) for i in range(ALPHABET)))
     paper = Paper(max_length=19, layers=3, heads=8, interval=1000, ema=0.0, test_length=35)
-    families = (draws.UNIFORM, "repeated", "few", "distinct")
+    families = (draws.UNIFORM, "repeated", "mixed", "few", "distinct")
     example = "1 4 2 2 4 3"
 
     def question_size(self, length: int) -> int:
@@ -109,6 +109,11 @@ def draw_symbols(family: str, rows: int, size: int, generator: torch.Generator) 
     if family == "few":
         palette = draws.uniform(rows, FEW, generator, ALPHABET)
         return palette.gather(1, draws.uniform(rows, size, generator, FEW))
+    if family == "mixed":  # a shuffled alphabet, of which each row uses its own number of symbols
+        shuffled = torch.rand(rows, ALPHABET, generator=generator, device=generator.device).argsort(1)
+        used = draws.uniform(rows, 1, generator, ALPHABET) + 1
+        which = torch.rand(rows, size, generator=generator, device=generator.device) * used
+        return shuffled.gather(1, torch.minimum(which.long(), used - 1))
     if family == "distinct":  # a shuffled alphabet, over and over
         shuffled = torch.rand(rows, ALPHABET, generator=generator, device=generator.device).argsort(1)
         return shuffled.repeat(1, -(-size // ALPHABET))[:, :size]

@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from looped.batches import Batch
+from looped.model import halting
 from looped.model.loop import LoopedTransformer, Prepared
 from looped.training import losses
 from looped.training.curriculum import Plan
@@ -48,13 +49,14 @@ def backpropagate(
     checkpointing: bool = False,
     noise: Noise | None = None,
     steady: float = 0.0,
+    halt_cost: float = 0.0,
     counted: Int[Tensor, "S"] | None = None,
 ) -> Outcome:
     """Loss of every row at its own T, its gradient added to the `.grad` of `weights`.
 
     `depth` cuts a row's gradient that many steps before its end; `most` bounds it, and 0 means no cut.
-    `noise` is added to the state before every step. `steady` is that of `ceiling`, 0 for none. `counted` is as for
-    `losses.answer_loss`.
+    `noise` is added to the state before every step. `steady` is that of `ceiling`, 0 for none. `halt_cost` is what
+    a row weighs whose mark is to say when it is done (`halting.mark_cost`). `counted` is as for `losses.answer_loss`.
     """
     recompute = checkpointing or most > 0
     x = model.embed(weights, batch.tokens, at)
@@ -106,7 +108,14 @@ def backpropagate(
         if depth is not None:
             near = (batch.steps - depth)[:, far:active, None, None] < t
             wanted = torch.where(near, wanted, torch.zeros_like(wanted))
-        torch.autograd.backward(end, wanted)
+        if model.config.halting == "mark":
+            rows = slice(far, active)
+            wants = halting.mark_wants(weights.head, halting.at_mark(end, batch.loss_mask[:, rows]))
+            steps = batch.steps[:, rows]
+            cost = halt_cost * halting.mark_cost(wants, steps == t, steps >= t).sum()
+            torch.autograd.backward([end, cost], [wanted, torch.ones_like(cost)])
+        else:
+            torch.autograd.backward(end, wanted)
         assert u.grad is not None
         grad = u.grad if highest is None else hold(u.grad, highest[:, far:active])
         flow[:, far:active] = grad

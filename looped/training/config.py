@@ -18,6 +18,7 @@ from looped.errors import InputError
 from looped.methods import Method
 from looped.model.config import ModelConfig
 from looped.tasks.base import Task
+from looped.tasks.families import UNIFORM
 from looped.training import start
 
 Lengths = Literal["stratified", "iid"]
@@ -42,6 +43,9 @@ class TrainConfig:
     start_length: int = 1  # the curriculum's first maximum length
     batch: int = 64  # problems a gradient step
     lengths: Lengths = "iid"  # independent draws, or one draw from each of `batch` equal parts of the range
+    family: str = (
+        UNIFORM  # how questions are drawn: evenly as in the paper, or another of the task's families
+    )
     extra: int = 0  # up to so many loop steps past T, drawn for each problem: the answer has to be held
     noise: float = 0.0  # added to the state before every step; its deviation is drawn per problem, up to this
     warmup: int = 0  # gradient steps from 0 to the peak learning rate
@@ -57,10 +61,12 @@ class TrainConfig:
     checkpointing: bool = (
         False  # keep only each step's state and recompute the rest, so that memory hardly grows with T
     )
-    loops: str = "T"  # loop steps of a problem: T(n), or another rule of looped.loops (T+1, 2T, 16, q..2q, T..2T, …)
+    loops: str = (
+        "T"  # loop steps of a problem: T(n), or another rule of looped.loops (T+1, 2T, 16, q..2q, T..2T, …)
+    )
     supervision: Supervision = "last"  # the answer is asked for at the last step, or from the best one on
     halt_cost: float = (
-        0.01  # what a halting head's steps (act), or its distance from the prior (ponder), weigh
+        0.01  # what a halting head's steps (act), distance from the prior (ponder) or error (mark) weigh
     )
     halt_prior: float = 0.1  # chance to halt at a step in PonderNet's geometric prior: 1 / the mean step
     init: str = start.RANDOM  # where the weights start: random, compiled or compiled:NOISE
@@ -88,17 +94,20 @@ class TrainConfig:
             raise InputError("lr and clip must be positive")
         task = tasks.get(self.task)
         task.check_length(self.max_length)
+        task.check_family(self.family)
         method = methods.get(self.method)
         if self.extra and not method.adaptive:
             raise InputError(f"{self.method} has a fixed depth: there are no extra loop steps to draw")
         if not loops.parse(self.loops).plain and not method.adaptive:
             raise InputError(f"{self.method} has a fixed depth: loops={self.loops} cannot be had")
-        if self.whole and self.backprop:
+        if (self.whole or self.model.halting != "none") and self.backprop:
             raise InputError(
-                "backprop cuts the gradient of the last step; halting and supervision=best have none"
+                "backprop cuts the gradient of the last step; halting and supervision=best look at all of them"
             )
         if self.supervision == "best" and (self.model.halting != "none" or not method.adaptive):
             raise InputError("supervision=best is for adaptive methods without a halting head")
+        if self.model.halting == "mark" and not (method.adaptive and method.prediction == "fop"):
+            raise InputError("halting=mark is for adaptive methods that predict the full output")
         if self.halt_cost < 0 or not 0 < self.halt_prior < 1:
             raise InputError("halt_cost must not be negative, and halt_prior must be between 0 and 1")
         if (self.model.kind == "universal") != method.universal:
@@ -126,7 +135,7 @@ class TrainConfig:
     @property
     def whole(self) -> bool:
         """Whether the loss looks at the whole trajectory, not only at its last state."""
-        return self.model.halting != "none" or self.supervision == "best"
+        return self.model.halting in ("act", "ponder") or self.supervision == "best"
 
     @property
     def stops(self) -> tuple[str, ...]:

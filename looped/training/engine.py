@@ -156,7 +156,9 @@ class Engine:
         else:
             lengths = torch.randint(1, stage.longest + 1, size, device=self.device, generator=generator)
             variants = torch.randint(self.task.variants, size, device=self.device, generator=generator)
-        problems = self.task.sample(lengths, generator, max_length=stage.longest, variants=variants)
+        problems = self.task.sample(
+            lengths, generator, max_length=stage.longest, variants=variants, family=self.config.family
+        )
         batch = batches.lay_out(
             problems, self.task.vocab, stage.row_size, self.method.prediction, self.method.pause
         )
@@ -202,6 +204,7 @@ class Engine:
         size = batch.tokens.shape[-1]
         at = self._places(size)
         mine, counted = batch.part(self.world.rows), batch.loss_mask.sum((1, 2))
+        halt_cost = self.config.halt_cost / self.config.batch  # of one row
         if self.config.whole:
             outcome = trajectory.backpropagate(
                 self.config, self.model, weights, mine, most, at=at, noise=noise, counted=counted
@@ -210,12 +213,12 @@ class Engine:
         if self.fused and fused.suits(self.config, plan, size, self.device):
             if self._fused is None or self._fused.plan != plan:
                 self._fused = FusedLoop(self.model, len(self.config.seeds), plan, size, weights.layers[0].qkv)
-            return self._fused.backpropagate(weights, mine, at, noise, self.config.steady, counted)
+            return self._fused.backpropagate(weights, mine, at, noise, self.config.steady, halt_cost, counted)
         depth, most = self._depth(batch.steps), self.config.backprop
         outcome = backpropagate(
             self.model, weights, mine, plan,
             at=at, depth=depth, most=most, checkpointing=self.config.checkpointing, noise=noise,
-            steady=self.config.steady, counted=counted,
+            steady=self.config.steady, halt_cost=halt_cost, counted=counted,
         )  # fmt: skip
         return outcome, self.store.close(weights)
 

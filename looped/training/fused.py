@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from looped.batches import Batch
-from looped.model import kernels, plain
+from looped.model import halting, kernels, plain
 from looped.model.block import Layer
 from looped.model.loop import LoopedTransformer, Prepared
 from looped.training import losses
@@ -92,6 +92,7 @@ class FusedLoop:
         at: Int[Tensor, "B L"] | None = None,
         noise: Noise | None = None,
         steady: float = 0.0,
+        halt_cost: float = 0.0,
         counted: Int[Tensor, "S"] | None = None,
     ) -> tuple[Outcome, list[Tensor]]:
         """The loss of every row at its own T, and the fp32 gradients of `weights.tensors()`."""
@@ -107,10 +108,11 @@ class FusedLoop:
         torch.autograd.backward(loss.sum())
         assert final.grad is not None
         assert state.grad is not None
+        marks = self._marks(weights, batch, halt_cost) if self.model.config.halting == "mark" else None
         with torch.no_grad():
             highest = ceiling(state.grad, steady)
             into, scale_grad, shift_grad = self._backward(
-                weights, final.grad.view(s, b * size, d), batch.steps, highest
+                weights, final.grad.view(s, b * size, d), batch.steps, highest, marks
             )
         torch.autograd.backward(x, into.view_as(x).to(x.dtype))
         outcome = Outcome(loss.detach(), losses.exact(logits.detach(), batch.targets, batch.loss_mask))
@@ -122,6 +124,23 @@ class FusedLoop:
         states = self.normal.view(s, -1, self.size, self.normal.shape[-1])
         rows = self.at[steps - 1] + torch.arange(b, device=steps.device)
         return states[torch.arange(s, device=steps.device)[:, None], rows]
+
+    def _marks(self, weights: Prepared, batch: Batch, halt_cost: float) -> list[tuple[Tensor, Tensor]]:
+        """For every step, where its rows' marks lie in the step's part of a buffer, and their states' gradients."""
+        mark = batch.loss_mask.int().argmax(-1)
+        at = [torch.arange(n, device=mark.device) * self.size + mark[:, :n] for n in self.plan.active]
+        places = torch.cat([start + here for start, here in zip(self.starts, at, strict=True)], dim=1)
+        normal = self.normal.gather(1, self._wide(places)).requires_grad_()
+        state = torch.addcmul(weights.shift[:, 0], normal, weights.scale[:, 0])
+        step = torch.cat([torch.full_like(here[0], t) for t, here in enumerate(at, 1)])
+        steps = torch.cat([batch.steps[:, :n] for n in self.plan.active], dim=1)
+        cost = halting.mark_cost(halting.mark_wants(weights.head, state), steps == step, steps >= step)
+        torch.autograd.backward(halt_cost * cost.sum())
+        assert normal.grad is not None
+        return list(zip(at, torch.split(normal.grad, list(self.plan.active), dim=1), strict=True))
+
+    def _wide(self, places: Int[Tensor, "S R"]) -> Int[Tensor, "S R D"]:
+        return places[..., None].expand(-1, -1, self.normal.shape[-1])
 
     # --- forward -------------------------------------------------------------------------------------------
     def _forward(self, weights: Prepared, x: Float[Tensor, "S N D"], noise: Noise | None) -> None:
@@ -166,6 +185,7 @@ class FusedLoop:
         final: Float[Tensor, "S N D"],
         steps: Int[Tensor, "S B"],
         highest: Float[Tensor, "S B"] | None,
+        marks: list[tuple[Tensor, Tensor]] | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of the embedded input and of the final norm's scale and shift between steps."""
         into = torch.zeros_like(final, dtype=torch.float32)
@@ -180,6 +200,8 @@ class FusedLoop:
                 du, final, steps, t, self.size, weights.scale, self.normal[:, rows], self.normal_rstd[:, rows],
                 scale_sum, self.tapes[-1].d_down[:, rows],
             )  # fmt: skip
+            if marks is not None:
+                self._add_marks(*marks[t - 1], rows)
             for i in range(len(self.tapes) - 1, 0, -1):
                 grad = self._layer_backward(i, weights.layers[i], rows)
                 tape = self.tapes[i]
@@ -201,6 +223,14 @@ class FusedLoop:
                 total[:, :count] += held - du
                 du = held
         return into, scale_sum.sum(1, keepdim=True), shift_grad
+
+    def _add_marks(self, places: Int[Tensor, "S R"], grad: Float[Tensor, "S R D"], rows: slice) -> None:
+        """Adds what a step's marks ask of their states to the gradient before its final norm."""
+        wide = self._wide(places)
+        normal = self.normal[:, rows].gather(1, wide)
+        through = plain.through_norm(grad, normal, self.normal_rstd[:, rows].gather(1, places))
+        before = self.tapes[-1].d_down[:, rows]
+        before.scatter_add_(1, wide, through.to(before.dtype))
 
     def _layer_backward(self, i: int, layer: Layer, rows: slice) -> Tensor:
         """From the gradient of the layer's output (in `d_down`) to that of its first norm's output."""
@@ -234,7 +264,8 @@ class FusedLoop:
         ]
         single[1] += scale_grad.view_as(single[1])
         single[2] += shift_grad.view_as(single[2])
-        return single + layers + ([] if weights.table is None else [_grad(weights.table)])
+        last = [*weights.head, *([] if weights.table is None else [weights.table])]
+        return single + layers + [_grad(w) for w in last]
 
 
 def _grad(weight: Tensor) -> Tensor:

@@ -116,6 +116,42 @@ def test_positions_that_do_not_count_have_no_say() -> None:
     assert torch.equal(halting.pooled(wild, counted), halting.pooled(each, counted))
 
 
+# --- the mark -----------------------------------------------------------------------------------------------
+def test_what_a_mark_costs_by_hand() -> None:
+    chances = torch.tensor([0.1, 0.2, 0.9, 0.7])
+    ends = torch.tensor([False, False, True, False])
+    running = torch.tensor([True, True, True, False])  # what comes after the end costs nothing
+    each = halting.mark_cost(chances.logit()[None], ends[None], running[None])
+    assert float(each.sum()) == pytest.approx(-math.log(0.9 * 0.8 * 0.9), abs=1e-6)
+
+
+def test_the_mark_is_where_the_answer_begins() -> None:
+    x = torch.arange(24.0).view(1, 2, 4, 3)
+    counted = torch.tensor([[[False, False, True, True], [False, True, True, True]]])
+    at = halting.at_mark(x, counted)
+    assert at.tolist() == [[[6.0, 7.0, 8.0], [15.0, 16.0, 17.0]]]
+    head = (torch.tensor([1.0, 0.0, 2.0]).view(1, 1, 1, 3), torch.full((1, 1, 1), 0.5))
+    assert halting.mark_wants(head, at).tolist() == [[22.5, 49.5]]
+
+
+def test_a_row_whose_mark_has_spoken_is_not_changed_by_later_steps() -> None:
+    head = (torch.tensor([1.0]).view(1, 1, 1, 1), torch.zeros(1, 1, 1))
+    counted = torch.tensor([[[False, True], [False, True]]])
+    gate = halting.Gate("mark", head, counted)
+    says = [[-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]]  # of two rows, after each step
+    seen = []
+    for t, row in enumerate(says, 1):
+        h = torch.stack([torch.full((2,), float(t)), torch.tensor(row)], dim=-1)[None, ..., None]
+        state, after = gate.after(h)
+        assert state is after
+        assert gate.halted is not None
+        seen.append((state[0, :, 0, 0].tolist(), gate.halted[0].tolist()))
+    assert seen == [([1, 1], [0, 0]), ([2, 2], [1, 0]), ([2, 3], [1, 1]), ([2, 3], [1, 1])]
+    gate.keep(torch.tensor([[0]]), torch.tensor([[1]]))
+    state, _ = gate.after(torch.full((1, 1, 2, 1), 9.0))
+    assert state[0, 0, 0, 0] == 3, "the row that is left is the second"
+
+
 # --- on the looped decoder ----------------------------------------------------------------------------------
 TOKENS = torch.tensor([[[0, 1, 2, 3, 4]]]).expand(2, 3, 5)
 

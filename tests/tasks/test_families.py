@@ -51,6 +51,16 @@ def test_the_share_of_ones(p: float) -> None:
         assert digits.count("1") / len(digits) == pytest.approx(p, abs=0.01)
 
 
+def test_mixed_questions_have_shares_from_none_to_all() -> None:
+    for name in ("parity", "addition", "multiplication"):
+        rows = [q.split("*")[-1].split("+")[-1] for q in typed(name, "mixed", length=100, count=1000)]
+        tenths = [min(9, row.count("1") // 10) for row in rows]
+        assert all(60 < tenths.count(i) < 140 for i in range(10)), "every share is equally likely"
+    symbols = [len(set(q.split())) for q in typed("unique_set", "mixed", length=500, count=1000)]
+    assert all(140 < sum(10 * i < n <= 10 * i + 10 for n in symbols) < 260 for i in range(5))
+    assert len({q.split()[0] for q in typed("unique_set", "mixed", length=1, count=1000)}) == 50
+
+
 def test_a_carry_travels_the_whole_length_of_an_addition() -> None:
     pairs = [q.split("+") for q in typed("addition", "carry")]
     assert len(set(map(tuple, pairs))) > 20

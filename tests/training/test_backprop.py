@@ -22,12 +22,13 @@ from looped.training.engine import Engine
 
 
 def slow(
-    config: TrainConfig, flat: Tensor, batch: Batch, depth: Tensor | None = None
+    config: TrainConfig, flat: Tensor, batch: Batch, depth: Tensor | None = None, halt_cost: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Loss of every seed, and its gradient, one problem after the other."""
+    """Loss of every seed, and its gradient, one problem after the other; what halting costs is in the gradient only."""
     flat = flat.clone().requires_grad_()
     model = LoopedTransformer(config.model)
     losses = []
+    halts = torch.zeros(())
     for s in range(batch.tokens.shape[0]):
         weights = model.prepare(flat[s : s + 1])
         total = torch.zeros(())
@@ -35,16 +36,21 @@ def slow(
             steps = int(batch.steps[s, b])
             free = 0 if depth is None else max(0, steps - int(depth[s, b]))  # steps without a gradient
             x = model.embed(weights, batch.tokens[s, b][None, None])
+            mark = int(batch.loss_mask[s, b].int().argmax())
             h = None
             for t in range(1, steps + 1):
                 with torch.set_grad_enabled(t > free):
                     h = model.step(weights, model.inject(h, x))
+                if halt_cost:
+                    weight, bias = weights.head
+                    chance = torch.sigmoid((h[0, 0, mark] * weight.flatten()).sum() + bias.sum())
+                    halts = halts - halt_cost * torch.log(chance if t == steps else 1 - chance)
             logits = model.readout(weights, h)[0, 0]
             each = F.cross_entropy(logits, batch.targets[s, b], reduction="none")
             total = total + each[batch.loss_mask[s, b]].sum()
         losses.append(total / batch.loss_mask[s].sum())
     loss = torch.stack(losses)
-    (grad,) = torch.autograd.grad(loss.sum(), flat)
+    (grad,) = torch.autograd.grad(loss.sum() + halts, flat)
     return loss.detach(), grad
 
 
@@ -102,6 +108,17 @@ def test_the_loss_at_each_problems_own_step(tiny, task: str, method: str, length
     config = tiny(task, method, lengths=lengths, batch=6, model={"init_std": 0.3, "layers": 2})
     weights, batch, plan = drawn(config)
     check(fast(config, weights, batch, plan, **WAYS[way]), slow(config, weights, batch))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("task", ["copy", "multiplication"])
+def test_a_mark_is_told_when_to_speak(tiny, task: str, way: str) -> None:
+    config = tiny(task, batch=6, extra=2, model={"init_std": 0.3, "layers": 2, "halting": "mark"})
+    weights, batch, plan = drawn(config)
+    got = fast(config, weights, batch, plan, halt_cost=0.3, **WAYS[way])
+    check(got, slow(config, weights, batch, halt_cost=0.3))
+    without = fast(config, weights, batch, plan, **WAYS[way])
+    assert float((got[1] - without[1]).abs().max()) > 1e-2 * float(without[1].abs().max())
 
 
 @pytest.mark.parametrize("injection", [True, False])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from looped.errors import InputError
 from looped.evaluation.measure import Subject, measure
 from looped.methods import METHODS
 from looped.model import LoopedTransformer
@@ -90,3 +91,11 @@ def test_accuracy_at_the_longest_is_no_number_where_nothing_is_long(tiny) -> Non
     some = readings.accuracy_longest.isnan()
     assert 0 < int(some.sum()) < 20
     assert torch.equal(readings.accuracy_longest[~some], readings.accuracy[~some])
+
+
+def test_questions_are_drawn_from_the_family_that_is_asked_for(tiny) -> None:
+    engine = Engine(tiny(family="ones", max_length=4))
+    batch, _ = engine.draw(engine.stage(4))
+    assert set(batch.targets[batch.loss_mask].unique().tolist()) == {1, engine.task.vocab.eos}
+    with pytest.raises(InputError, match="no input family 'dozens'"):
+        tiny(family="dozens")

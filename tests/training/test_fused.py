@@ -24,6 +24,7 @@ CASES = {
     "no injection": ("parity", "fop-loop-adaptive-wo", {}),
     "fixed loops": ("parity", "fop-loop-fixed", {}),
     "next token": ("copy", "ntp-loop", {}),
+    "a mark that halts": ("copy", "fop-loop-adaptive", {"halting": "mark", "positions": "start"}),
     "learned positions": ("copy", "fop-loop-adaptive", {"positions": "learned", "max_positions": 64}),
 }
 DEVICES = [
@@ -54,13 +55,14 @@ def gradients(
     folded = engine.model.prepare(weights)
     assert stage.plan is not None
     leaves = plain.open(folded, torch.float32)
-    expected = backpropagate(engine.model, leaves, batch, stage.plan, steady=config.steady)
+    options = {"steady": config.steady, "halt_cost": 0.1}
+    expected = backpropagate(engine.model, leaves, batch, stage.plan, **options)
     expected_grads = plain.close(leaves)
     leaves = plain.open(folded, precision)
     loop = FusedLoop(
         engine.model, len(config.seeds), stage.plan, batch.tokens.shape[-1], leaves.layers[0].qkv
     )
-    got, got_grads = loop.backpropagate(leaves, batch, steady=config.steady)
+    got, got_grads = loop.backpropagate(leaves, batch, **options)
     return expected.loss, expected_grads, got.loss, got_grads
 
 

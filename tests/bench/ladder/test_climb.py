@@ -24,7 +24,7 @@ FEW = Settings(
     lengths=(4, 8, 16, 32), samples=1000, families=("zeros", "ones"), stops=("oracle", "converged")
 )
 FAMILIES = ["uniform", "zeros", "ones"]
-REST = ["repeated", "p=0.05", "p=0.2", "p=0.8", "p=0.95"]  # of copy's families
+REST = ["repeated", "mixed", "p=0.05", "p=0.2", "p=0.8", "p=0.95"]  # of copy's families
 
 
 class Stage:
