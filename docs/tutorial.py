@@ -15,7 +15,7 @@ from looped.evaluation import grid, stopping
 from looped.evaluation.measure import length_grid, measure
 from looped.rasp import programs
 from looped.rasp.trace import trace
-from looped.training import config as recipes
+from looped.training import recipes
 from looped.training.progress import Listener
 from looped.training.trainer import train
 

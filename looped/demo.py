@@ -20,7 +20,7 @@ from looped.evaluation.measure import Row, Subject, measure
 from looped.model.loop import LoopedTransformer
 from looped.rasp import checker, programs
 from looped.rasp.trace import trace
-from looped.training import config as recipes
+from looped.training import recipes
 from looped.training.config import TrainConfig
 from looped.training.progress import Listener
 from looped.training.trainer import Cadence, Summary, train

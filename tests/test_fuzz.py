@@ -22,7 +22,8 @@ from damage import TEXTS, blows, changed, contents, feed, forgeries, headers, li
 from looped import runs, serial
 from looped.cli import main
 from looped.errors import InputError
-from looped.training.config import TrainConfig, make
+from looped.training.config import TrainConfig
+from looped.training.recipes import make
 from looped.training.trainer import Cadence, train
 
 pytestmark = pytest.mark.timeout(120)

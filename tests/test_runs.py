@@ -15,7 +15,8 @@ from looped import checkpoints, runs
 from looped.errors import InputError
 from looped.model.weights import Layout
 from looped.runs import Run
-from looped.training.config import TrainConfig, make
+from looped.training.config import TrainConfig
+from looped.training.recipes import make
 
 STATE = {"weights": torch.arange(4.0)}
 

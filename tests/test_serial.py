@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from looped.errors import InputError
 from looped.serial import differences, from_json, override, parse, to_json
-from looped.training.config import TrainConfig, make
+from looped.training.config import TrainConfig
+from looped.training.recipes import make
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from looped import tasks
 from looped.bench import gauge
 from looped.errors import InputError
-from looped.training import config as recipes
+from looped.training import recipes
 from looped.training.config import TrainConfig
 from looped.training.engine import Engine
 

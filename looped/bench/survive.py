@@ -20,8 +20,9 @@ from looped.bench import Measured, Table
 from looped.bench.equal import subject_of
 from looped.errors import InputError
 from looped.evaluation.measure import measure as accuracies
-from looped.training.config import TrainConfig, from_program, make
+from looped.training.config import TrainConfig
 from looped.training.engine import Engine
+from looped.training.recipes import from_program, make
 
 NOISES = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 WAYS = {"all weights, 1e-6": (1e-6, False), "all weights, 1e-4": (1e-4, False), "its own, 1e-4": (1e-4, True)}

@@ -16,8 +16,7 @@ import tyro
 
 from looped.commands import note, print_json, print_table
 from looped.serial import override, to_json
-from looped.training import config as recipes
-from looped.training import rates
+from looped.training import rates, recipes
 from looped.training.cost import Cost, estimate
 
 

@@ -19,7 +19,7 @@ from looped import devices, display
 from looped.commands import note, print_json
 from looped.errors import InputError
 from looped.serial import override
-from looped.training import config as recipes
+from looped.training import recipes
 from looped.training.config import TrainConfig
 from looped.training.interrupt import Interrupt
 from looped.training.progress import Listener

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from looped.errors import InputError
 from looped.serial import Json, override, to_json
-from looped.training import config as recipes
+from looped.training import recipes
 from looped.training.config import TrainConfig
 
 SEEDS = (0, 1, 2, 3, 4)  # of a run that does not say otherwise

@@ -184,6 +184,11 @@ class Gate:
         self.halted = (~self._act.running | ~counted).all(-1).to(h.dtype)
         return self._act.read, self._act.state
 
+    @property
+    def finished(self) -> bool:
+        """Whether no further step can change anything: every mark has spoken."""
+        return self._kept is not None and self.halted is not None and bool((self.halted > 0).all())
+
     def _at_mark(self, h: Float[Tensor, "S B L D"]) -> tuple[Tensor, Tensor]:
         assert self.counted is not None
         says = (mark_wants(self.head, at_mark(h, self.counted)) > 0).to(h.dtype)

@@ -179,8 +179,10 @@ class LoopedTransformer:
         x = self.embed(weights, tokens)
         gate = gate or self.gate(weights)
         h: Tensor | None = None
+        seen = x
         for _ in range(steps):
-            seen, h = gate.after(self.step(weights, self.inject(h, x)))
+            if not gate.finished:
+                seen, h = gate.after(self.step(weights, self.inject(h, x)))
             yield seen
 
 

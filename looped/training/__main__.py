@@ -20,7 +20,7 @@ from pathlib import Path
 from looped import devices
 from looped.errors import InputError
 from looped.serial import override
-from looped.training import config as recipes
+from looped.training import recipes
 from looped.training import world as worlds
 from looped.training.interrupt import Interrupt
 from looped.training.progress import Lines

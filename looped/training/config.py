@@ -1,23 +1,13 @@
-"""What a training run is, as one frozen dataclass, and the recipes that make one.
-
-| recipe | what it is for                                                                                   |
-|--------|--------------------------------------------------------------------------------------------------|
-| paper  | the paper's hyperparameters to the letter: 100k steps, lr 1e-4, lengths drawn independently         |
-| fast   | the paper's model and accuracy in 12,000 steps: larger lr, shorter stages, stratified lengths       |
-| quick  | one narrow banded layer and short lengths: under a minute on a CPU core                           |
-"""
+"""What a training run is, as one frozen dataclass. `recipes` makes one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from looped import loops, methods, tasks
 from looped.errors import InputError
-from looped.methods import Method
 from looped.model.config import ModelConfig
-from looped.tasks.base import Task
 from looped.tasks.families import UNIFORM
 from looped.training import start
 
@@ -146,115 +136,3 @@ class TrainConfig:
     def seed_lrs(self) -> tuple[float, ...]:
         """The peak learning rate of each seed."""
         return self.lr if len(self.lr) > 1 else self.lr * len(self.seeds)
-
-
-def block_for(task: Task, method: Method, **changes: object) -> ModelConfig:
-    """The paper's model for a task under a method."""
-    base = ModelConfig(
-        vocab=len(task.vocab),
-        layers=task.paper.layers * method.depth,
-        heads=task.paper.heads,
-        injection=method.injection,
-    )
-    if method.universal:  # waves of size 1 are added to the embedding, which has to be heard beside them
-        base = replace(base, kind="universal", halting=method.halting, embedding_std=1.0)
-    return replace(base, **changes)  # type: ignore[arg-type]
-
-
-def paper(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
-    """The paper's training, to the letter."""
-    return TrainConfig(
-        task=task.name,
-        method=method.name,
-        recipe="paper",
-        model=block_for(task, method),
-        seeds=seeds,
-        max_length=task.paper.max_length,
-        steps=100_000,
-        interval=task.paper.interval,
-        lr=(1e-4,),
-        ema=task.paper.ema,
-    )
-
-
-def fast(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
-    """An eighth of the paper's steps: a larger learning rate, shorter stages, stratified lengths, a disturbed state.
-
-    Rate and noise were chosen for all six tasks together, by training on about half of their lengths and looking at the
-    rest of the training range (docs/log.md): addition is learned only with noise, and the others hold farther with it.
-    Models without weight tying, 20 times as deep, have no loop to disturb and keep the paper's rate.
-    """
-    steps, looped = 12_000, method.depth == 1
-    return replace(
-        paper(task, method, seeds),
-        recipe="fast",
-        steps=steps,
-        interval=steps * 2 // 5 // task.paper.max_length,
-        lr=(4e-4 if looped else 1e-4,),
-        noise=0.2 if looped and not method.universal else 0.0,
-        warmup=200,
-        betas=(0.9, 0.98),
-        lengths="stratified",
-        ema=0.999 if task.paper.ema else 0.0,
-    )
-
-
-def quick(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
-    """Under a minute on one CPU core: one narrow layer whose heads see one position back, short lengths.
-
-    Noise on the state makes the step forgive its own small errors, and so hold for many more steps than it was
-    trained for: copy without it was exact at ten times the training length for one seed in four; with it copy and
-    parity are for three of three. It was chosen by looking at those lengths.
-    """
-    heads = 4
-    return TrainConfig(
-        task=task.name,
-        method=method.name,
-        recipe="quick",
-        model=block_for(
-            task,
-            method,
-            layers=method.depth,
-            width=32,
-            heads=heads,
-            bands=() if method.universal else (2,) * heads,
-            init_std=0.2,
-        ),
-        seeds=seeds,
-        max_length=min(10, task.paper.max_length),
-        steps=1_000,
-        interval=50,
-        lr=(4e-3,),
-        warmup=50,
-        betas=(0.9, 0.98),
-        batch=32,
-        lengths="stratified",
-        noise=0.0 if method.universal else 0.1,
-    )
-
-
-def from_program(config: TrainConfig, init: str) -> TrainConfig:
-    """The same run started as `init` says; from a compiled program, in that program's own architecture.
-
-    The state of a compiled model is made of integers and thresholds between them, and it never learned to stand noise;
-    nor would weights that no training length uses stand to shrink. Both are off unless they are set again.
-    """
-    if not start.parse(init).compiled:
-        return replace(config, init=init)
-    if config.method not in ("fop-loop-adaptive", "fop-loop-adaptive-wo"):
-        raise InputError(f"a compiled program is a model of fop-loop-adaptive-wo, not of {config.method}")
-    return replace(
-        config, init=init, method="fop-loop-adaptive-wo", model=start.architecture(config.task),
-        loops=start.loops(config.task), noise=0.0, weight_decay=0.0,
-    )  # fmt: skip
-
-
-Recipe = Callable[[Task, Method, tuple[int, ...]], TrainConfig]
-RECIPES: dict[str, Recipe] = {"paper": paper, "fast": fast, "quick": quick}
-
-
-def make(task: str, method: str, recipe: str, seeds: tuple[int, ...]) -> TrainConfig:
-    """The configuration a recipe gives for a task and a method, by name."""
-    if recipe not in RECIPES:
-        raise InputError(f"unknown recipe {recipe!r}; the recipes are {', '.join(RECIPES)}")
-    return RECIPES[recipe](tasks.get(task), methods.get(method), seeds)

@@ -10,8 +10,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 
 from looped.model.weights import Layout
-from looped.training import config as recipes
-from looped.training import curriculum, work
+from looped.training import curriculum, recipes, work
 from looped.training.config import TrainConfig
 from looped.training.rates import Device
 from looped.training.work import Way

@@ -17,8 +17,7 @@ import torch
 
 from looped.errors import InputError
 from looped.serial import override
-from looped.training import config as recipes
-from looped.training import work
+from looped.training import recipes, work
 from looped.training.config import TrainConfig
 from looped.training.work import Way, Work
 

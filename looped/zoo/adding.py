@@ -20,7 +20,7 @@ from looped.evaluation.statistics import wilson
 from looped.experiments import results
 from looped.model.weights import Layout
 from looped.runs import SEED_KIND, Trained
-from looped.training import config as recipes
+from looped.training import recipes
 from looped.training.config import TrainConfig
 from looped.zoo import shelf
 from looped.zoo.card import Card, Measured, Origin

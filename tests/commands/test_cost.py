@@ -8,7 +8,7 @@ import pytest
 
 from looped.commands.cost import seconds
 from looped.model.weights import Layout
-from looped.training.config import make
+from looped.training.recipes import make
 
 
 def test_facts_as_json(cli) -> None:

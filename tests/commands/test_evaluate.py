@@ -14,7 +14,7 @@ import torch
 from looped import checkpoints, runs
 from looped.errors import InputError
 from looped.experiments.plan import parse_lengths
-from looped.training.config import make
+from looped.training.recipes import make
 from looped.training.trainer import Cadence, train
 
 Cli = Callable[..., tuple[int, str, str]]

@@ -18,7 +18,7 @@ from rich.console import Console
 from looped import runs
 from looped.display import LiveTable, Tracked
 from looped.training import __main__ as bare
-from looped.training.config import make
+from looped.training.recipes import make
 from looped.training.trainer import Cadence, train
 
 Cli = Callable[..., tuple[int, str, str]]

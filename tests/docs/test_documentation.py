@@ -13,7 +13,7 @@ from pages import RUN, blocks, check
 from looped.evaluation import stopping
 from looped.methods import METHODS, Method
 from looped.tasks import TASKS
-from looped.training.config import RECIPES
+from looped.training.recipes import RECIPES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from looped.errors import InputError
 from looped.experiments import spec
 from looped.experiments.spec import RunSpec, check_name, folder_name
-from looped.training.config import TrainConfig, make
+from looped.training.config import TrainConfig
+from looped.training.recipes import make
 
 # Golden: a folder that exists must be found again, also by the next version.
 NAMES = [

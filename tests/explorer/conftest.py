@@ -20,7 +20,7 @@ from looped.explorer.models import Shelf
 from looped.explorer.server import Explorer
 from looped.model.weights import Layout
 from looped.runs import Run
-from looped.training import config as recipes
+from looped.training import recipes
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 

@@ -19,7 +19,7 @@ from looped.explorer.models import Shelf
 from looped.explorer.watch import KEPT, Step, Watch
 from looped.model.weights import Layout
 from looped.runs import Run
-from looped.training import config as recipes
+from looped.training import recipes
 
 
 def watched(shelf: Shelf, key: str, question: str, stretch: float = 1.25) -> tuple[Watch, list[Step]]:

@@ -10,7 +10,7 @@ import torch
 from looped.errors import InputError
 from looped.model import LoopedTransformer, ModelConfig
 from looped.model.attention import attend_after, weights
-from looped.training.config import make
+from looped.training.recipes import make
 
 SMALL = ModelConfig(vocab=5, layers=1, heads=4, width=16, injection=False)
 

@@ -198,6 +198,19 @@ def test_a_gate_tells_when_a_row_has_halted(kind: halting.Halting) -> None:
         assert not torch.equal(reads[first - 1][0, 0, 2:], reads[first][0, 0, 2:])
 
 
+def test_a_loop_whose_marks_have_all_spoken_computes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ModelConfig(vocab=5, width=16, heads=2, layers=1, halting="mark", halt_bias=9.0)
+    model = LoopedTransformer(config)
+    weights = model.prepare(model.layout.initialise([0, 1]))
+    computed = []
+    step = model.step
+    monkeypatch.setattr(model, "step", lambda *given: computed.append(1) or step(*given))
+    counted = torch.tensor([False, False, True, True, True]).expand(1, 3, 5)
+    states = list(model.unroll(weights, TOKENS, 4, model.gate(weights, counted)))
+    assert len(computed) == 1
+    assert all(torch.equal(state, states[0]) for state in states)
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [

@@ -13,7 +13,7 @@ from looped.compiler.compiled import compile_program
 from looped.errors import InputError
 from looped.rasp import programs
 from looped.solve.beside import voices
-from looped.training.config import make
+from looped.training.recipes import make
 from looped.training.trainer import Cadence, train
 
 CPU = torch.device("cpu")

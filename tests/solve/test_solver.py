@@ -16,7 +16,7 @@ from looped.model.weights import Layout
 from looped.solve import Solver
 from looped.solve.answers import Answer, Answers
 from looped.solve.solver import _parcels, answer
-from looped.training import config as recipes
+from looped.training import recipes
 
 COPY = looped.load("copy-compiled")
 

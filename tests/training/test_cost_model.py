@@ -12,10 +12,10 @@ from looped.commands.cost import seconds
 from looped.errors import InputError
 from looped.serial import override
 from looped.training import cost, curriculum, rates, work
-from looped.training.config import make
 from looped.training.engine import Engine
 from looped.training.fused import FusedLoop
 from looped.training.rates import DEVICES, STEPS, Measured
+from looped.training.recipes import make
 
 
 def predicted_ms(one: Measured) -> float:

@@ -13,9 +13,10 @@ import torch
 from looped.model import kernels
 from looped.training.accumulate import GradientStore
 from looped.training.backprop import backpropagate
-from looped.training.config import TrainConfig, make
+from looped.training.config import TrainConfig
 from looped.training.engine import Engine
 from looped.training.fused import FusedLoop
+from looped.training.recipes import make
 
 CASES = {
     "copy": ("copy", "fop-loop-adaptive", {}),

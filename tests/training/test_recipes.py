@@ -8,7 +8,7 @@ import pytest
 
 from looped.errors import InputError
 from looped.methods import METHODS
-from looped.training.config import RECIPES, make
+from looped.training.recipes import RECIPES, make
 
 # task: longest length, layers and heads of the block, interval, decay of the weight average, tokens
 PAPER = {
@@ -72,7 +72,7 @@ def test_every_recipe_fits_every_task(recipe: str, task: str) -> None:
     [
         (("sorting", "fop", "paper"), "unknown task 'sorting'"),
         (("copy", "rnn", "paper"), "unknown method 'rnn'"),
-        (("copy", "fop", "slow"), "unknown recipe 'slow'; the recipes are paper, fast, quick"),
+        (("copy", "fop", "slow"), "unknown recipe 'slow'; the recipes are paper, fast, quick, long"),
     ],
 )
 def test_unknown_names(words: tuple[str, str, str], complaint: str) -> None:

@@ -16,8 +16,9 @@ from looped.model.weights import Layout
 from looped.rasp import programs
 from looped.solve import load
 from looped.training import start, work
-from looped.training.config import TrainConfig, from_program, make
+from looped.training.config import TrainConfig
 from looped.training.engine import Engine
+from looped.training.recipes import from_program, make
 from looped.training.start import Start
 from looped.training.trainer import Cadence, train
 

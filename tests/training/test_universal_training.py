@@ -11,7 +11,7 @@ from looped import methods, runs
 from looped.errors import InputError
 from looped.evaluation.measure import Subject, measure
 from looped.model import UniversalTransformer, build
-from looped.training import config as recipes
+from looped.training import recipes
 from looped.training.engine import Engine
 from looped.training.trainer import Cadence, train
 

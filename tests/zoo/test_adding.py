@@ -13,7 +13,7 @@ import torch
 import looped
 from looped import InputError, runs, serial
 from looped.model.weights import Layout
-from looped.training import config as recipes
+from looped.training import recipes
 from looped.training.config import TrainConfig
 from looped.zoo import shelf
 from looped.zoo.__main__ import main

@@ -19,7 +19,7 @@ from looped.evaluation.measure import Subject
 from looped.model import LoopedTransformer, ModelConfig
 from looped.rasp import programs
 from looped.runs import Run
-from looped.training.config import make
+from looped.training.recipes import make
 
 
 @pytest.fixture(scope="session")
