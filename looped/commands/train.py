@@ -49,7 +49,7 @@ class Args:
     method: str = "fop-loop-adaptive"
     """One of the paper's methods, or the two systems it never ran, ut and pondernet."""
     recipe: str = "fast"
-    """paper (its hyperparameters), fast (far fewer steps) or quick (a minute on a CPU)."""
+    """paper (its hyperparameters), fast (far fewer steps), quick (a minute on a CPU) or long (exact far out)."""
     seeds: Annotated[str, tyro.conf.arg(metavar="A,B,…")] = "0,1,2,3,4"
     """Seeds, trained side by side as one computation."""
     device: str = "auto"
