@@ -51,6 +51,16 @@ class Paper:
     test_length: int  # the length at which the paper shows accuracy ≈ 1
 
 
+@dataclass(frozen=True)
+class Long:
+    """The block that recipe `long` trains on a task, four heads a layer, and how many steps a problem gets."""
+
+    layers: int = 2
+    width: int = 64
+    bands: tuple[int, ...] = (2, 2)  # how far heads see; the rest of the four see everything
+    loops: str = "q"  # a rule of `looped.loops`: one step for every token of the question
+
+
 class Task(ABC):
     """One algorithmic problem. Subclasses are stateless; the registry holds one instance of each."""
 
@@ -58,6 +68,7 @@ class Task(ABC):
     summary: ClassVar[str]  # one line: what is asked
     vocab: ClassVar[Vocab]
     paper: ClassVar[Paper]
+    long: ClassVar[Long] = Long()
     steps_formula: ClassVar[str] = "n"  # T(n) as people read it
     variants: ClassVar[int] = (
         1  # kinds of problem of one length; training draws them evenly, tests use the last

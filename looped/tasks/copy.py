@@ -9,7 +9,7 @@ from __future__ import annotations
 from jaxtyping import Int
 from torch import Tensor
 
-from looped.tasks.base import Paper
+from looped.tasks.base import Long, Paper
 from looped.tasks.bits import BitStringTask
 
 
@@ -19,6 +19,7 @@ class Copy(BitStringTask):
     name = "copy"
     summary = "the same bits again"
     paper = Paper(max_length=19, layers=2, heads=8, interval=1000, ema=0.0, test_length=35)
+    long = Long(layers=1, width=32, bands=(2, 2, 2, 2))  # nothing has to be heard of from afar
     example = "0110"
 
     def answer_size(self, length: int) -> int:

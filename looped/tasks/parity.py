@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from looped.tasks.base import Paper
+from looped.tasks.base import Long, Paper
 from looped.tasks.bits import BitStringTask
 
 
@@ -20,6 +20,7 @@ class Parity(BitStringTask):
     name = "parity"
     summary = "is the number of ones odd? (1 yes, 0 no)"
     paper = Paper(max_length=20, layers=1, heads=64, interval=500, ema=0.9999, test_length=40)
+    long = Long(layers=1, width=32, bands=(2, 2, 2, 2))  # nothing has to be heard of from afar
     example = "1101"
 
     def answer_size(self, length: int) -> int:

@@ -119,8 +119,9 @@ class TrainConfig:
 
     @property
     def curriculum_end(self) -> int:
-        """The gradient step from which the learning rate falls, as in the authors' code."""
-        return min(self.max_length * self.interval, self.steps)
+        """The gradient step from which the learning rate falls: the last length has had its interval."""
+        lengths = max(self.max_length - self.start_length, 0) + 1
+        return min(lengths * self.interval, self.steps)
 
     @property
     def whole(self) -> bool:

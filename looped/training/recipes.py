@@ -108,41 +108,41 @@ def quick(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
 
 
 def long(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
-    """One small block for every task: exact far past its training lengths, and it says itself when it is done.
+    """A small block that is exact far past its training lengths and says itself when it is done.
 
-    Half of the heads see one position back, the others everything, sharpened. A problem gets a step for every token of
-    its question: an addition of n digits needs that many, whatever the paper's T(n) says, before its numbers can meet.
-    What each part is for, and what was measured, is in docs/length.md.
+    Heads see one position back, and where a task needs it, half of them everything, sharpened. A problem gets a step
+    for every token of its question: an addition of n digits needs that many, whatever the paper's T(n) says, before its
+    numbers can meet. What each part is for, and what was measured, is in docs/length.md.
     """
     if not method.adaptive or method.prediction != "fop":
         raise InputError(
             f"long is a recipe for methods that loop as often as a problem needs, not for {method.name}"
         )
-    steps, width = 4_000, 64
+    block, steps = task.long, 4_000
     return replace(
         paper(task, method, seeds),
         recipe="long",
         model=block_for(
             task,
             method,
-            layers=2,
+            layers=block.layers,
             heads=4,
-            width=width,
-            bands=(2, 2),
-            sharpen=True,
+            width=block.width,
+            bands=block.bands,
+            sharpen=len(block.bands) < 4,
             positions="start",
             halting="mark",
-            init_std=6.4 / width,
+            init_std=6.4 / block.width,
         ),
         steps=steps,
         interval=steps * 2 // 5 // task.paper.max_length,
-        lr=(0.1 / width,),
+        lr=(0.1 / block.width,),
         warmup=50,
         betas=(0.9, 0.98),
         batch=32,
         lengths="stratified",
         family="mixed",
-        loops="q",
+        loops=block.loops,
         noise=0.2,
         halt_cost=0.1,
         ema=0.0,
