@@ -5,11 +5,13 @@ On the CPU it runs on the plain twins of the kernels (`model/plain.py`), on CUDA
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from looped.batches import Batch
 from looped.model import kernels
 from looped.training.accumulate import GradientStore
 from looped.training.backprop import backpropagate
@@ -131,3 +133,20 @@ def test_graphs_give_what_eager_steps_give(case: str) -> None:
         engine = Engine(config_of(case), "cuda", precision=torch.float32, graphs=graphs)
         losses.append(torch.stack([engine.step().loss.clone() for _ in range(20)]))
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_waits_for_the_host(case: str) -> None:
+    """A graph cannot be captured otherwise; on tensors without values, whatever asks for one raises."""
+    engine = Engine(config_of(case))
+    stage = engine.stage(5)
+    batch, _ = engine.draw(stage)
+    assert stage.plan is not None
+    with FakeTensorMode(allow_non_fake_inputs=False) as fake:
+        blank = Batch(*(fake.from_tensor(getattr(batch, f.name)) for f in fields(batch)))
+        store = GradientStore(accumulate=False)
+        weights = store.open(engine.model.prepare(fake.from_tensor(engine.weights)), torch.float32)
+        loop = FusedLoop(engine.model, 2, stage.plan, batch.tokens.shape[-1], weights.layers[0].qkv)
+        outcome, grads = loop.backpropagate(weights, blank, halt_cost=0.1)
+    assert outcome.loss.shape == (2,)
+    assert [g.shape for g in grads] == [w.shape for w in weights.tensors()]

@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 
 from looped.errors import InputError
+from looped.evaluation import grid
+from looped.evaluation.measure import Subject, length_grid, measure
 from looped.methods import METHODS
+from looped.training.engine import Engine
 from looped.training.recipes import RECIPES, make
 
 # task: longest length, layers and heads of the block, interval, decay of the weight average, tokens
@@ -101,3 +104,24 @@ def test_unknown_names(words: tuple[str, str, str], complaint: str) -> None:
 def test_settings_that_make_no_sense(changes: dict[str, object], complaint: str, tiny) -> None:
     with pytest.raises(InputError, match=complaint):
         replace(tiny(), **changes)
+
+
+def test_long_learns_to_say_when_it_is_done() -> None:
+    config = replace(make("copy", "fop-loop-adaptive", "long", (0,)), max_length=3, steps=240, interval=40)
+    engine = Engine(config)
+    for _ in range(config.steps):
+        engine.step()
+    weights = engine.model.prepare(engine.evaluated_weights)
+    subject = Subject(
+        engine.task, engine.method, engine.model, weights, config.seeds, config.max_length, loops=engine.law
+    )
+    for row in measure(subject, [1, 2, 3], 64, seed=1, stops=("oracle", "halt"), max_steps=9):
+        assert row.accuracy > 0.9
+        assert row.mean_steps == pytest.approx(row.length, abs=0.1)
+    late = grid.overrun(length_grid(subject, 3, 64, seed=1, max_steps=12), 9)
+    assert float(late) > 0.9, "whoever has halted holds the answer"
+
+
+def test_long_is_for_what_loops() -> None:
+    with pytest.raises(InputError, match="loop as often as a problem needs, not for ntp"):
+        make("copy", "ntp", "long", (0,))

@@ -125,6 +125,8 @@ def test_the_default_draws_and_computes_what_it_always_did(tiny) -> None:
         ("fop-loop-adaptive", {"loops": "3n"}, "loop steps are told as"),
         ("ntp", {"supervision": "best"}, "for adaptive methods without a halting head"),
         ("fop-loop-adaptive", {"supervision": "best", "backprop": 2}, "backprop cuts the gradient"),
+        ("fop-loop-adaptive", {"model": {"halting": "mark"}, "backprop": 2}, "backprop cuts the gradient"),
+        ("ntp", {"model": {"halting": "mark"}}, "halting=mark is for adaptive methods"),
         ("fop-loop-adaptive", {"halt_prior": 1.0}, "halt_prior must be between 0 and 1"),
         ("fop-loop-adaptive", {"halt_cost": -1.0}, "halt_cost must not be negative"),
     ],
