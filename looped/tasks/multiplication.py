@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from looped.errors import InputError
-from looped.tasks.base import Paper
+from looped.tasks.base import Long, Paper
 from looped.tasks.bits import BITS, added
 from looped.tasks.families import BIT_FAMILIES, CARRY_FAMILIES, UNIFORM, draw_bits
 from looped.tasks.two_numbers import TwoNumbersTask
@@ -33,6 +33,9 @@ class Multiplication(TwoNumbersTask):
     spellings = "*×xX"
     vocab = Vocab((*BITS, "×"))
     paper = Paper(max_length=11, layers=4, heads=8, interval=500, ema=0.0, test_length=16)
+    long = Long(
+        loops="2q"
+    )  # the product is written the other way round: its last digit has twice as far to go
     steps_formula = "n1·n"
     variants = LONGEST_FIRST
     families = BIT_FAMILIES + CARRY_FAMILIES
