@@ -33,9 +33,8 @@ class Multiplication(TwoNumbersTask):
     spellings = "*×xX"
     vocab = Vocab((*BITS, "×"))
     paper = Paper(max_length=11, layers=4, heads=8, interval=500, ema=0.0, test_length=16)
-    long = Long(
-        loops="2q"
-    )  # the product is written the other way round: its last digit has twice as far to go
+    # The product is written the other way round: its last digit has twice as far to go.
+    long = Long(loops="2q")
     steps_formula = "n1·n"
     variants = LONGEST_FIRST
     families = BIT_FAMILIES + CARRY_FAMILIES
