@@ -1,6 +1,6 @@
 """Takes the pictures of the explorer that the README and the guide show.
 
-$ python docs/pictures/explorer.py copy-fast 1011001010110110101011
+$ python docs/pictures/explorer.py copy-long 1011001010110110101011001001
 
 Needs playwright and a chromium; writes explorer-light.png, explorer-dark.png and explorer.gif beside itself.
 """
