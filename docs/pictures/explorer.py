@@ -1,6 +1,6 @@
 """Takes the pictures of the explorer that the README and the guide show.
 
-$ python docs/pictures/explorer.py copy-long 1011001010110110101011001001
+$ python docs/pictures/explorer.py copy-long 101100101011011010101
 
 Needs playwright and a chromium; writes explorer-light.png, explorer-dark.png and explorer.gif beside itself.
 """
