@@ -49,7 +49,8 @@ def test_the_page_tells_what_the_model_says() -> None:
     for one in STEPS:
         name, ms = one.task.replace("_", " ") + (", small" if one.changes else ""), predicted_ms(one)
         shown = f"{ms:.3g}" if ms < 1000 else f"{ms:.0f}"
-        assert f"| {name} | {one.seeds} | {one.ms:g} | {shown} | {100 * (ms / one.ms - 1):+.1f} % |" in page
+        off = round(100 * (ms / one.ms - 1), 1) + 0.0  # where the fit is exact, the sign of 0 is rounding
+        assert f"| {name} | {one.seeds} | {one.ms:g} | {shown} | {off:+.1f} % |" in page
     for run in cost.RUNS:
         took = cost.estimate(run.config, DEVICES["h200"]).seconds
         assert f"interval {run.interval} | {run.seconds:g} | {took:.0f} |" in page
