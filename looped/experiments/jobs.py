@@ -185,8 +185,10 @@ def saved_step(path: Path) -> int | None:
     try:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get("step", "")
-    except (SafetensorError, OSError, UnicodeDecodeError):
-        return None
+    except (SafetensorError, OSError, UnicodeDecodeError, RuntimeError):
+        return (
+            None  # damaged, or replaced by its run while it was being opened: torch says that by RuntimeError
+        )
     return int(text) if text.isdecimal() and len(text) < 19 else None
 
 

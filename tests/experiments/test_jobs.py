@@ -219,3 +219,16 @@ def test_the_live_table_shows_what_matters_most(small, capsys: pytest.CaptureFix
     live = LiveBoard()
     live.show(batch, statuses)
     live.end()
+
+
+def test_a_checkpoint_replaced_while_it_is_opened_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / runs.STATE
+    file.write_bytes(b"any")
+
+    def replaced(*given: object, **named: object) -> None:
+        raise RuntimeError("size <50354> is smaller than the required mapping size <50362>")
+
+    monkeypatch.setattr(jobs, "safe_open", replaced)
+    assert jobs.saved_step(file) is None
