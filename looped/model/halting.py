@@ -131,9 +131,14 @@ def expected(losses: Float[Tensor, "*P T"], log_p: Float[Tensor, "*P T"]) -> Flo
 # --- the mark -----------------------------------------------------------------------------------------------
 
 
+def mark_of(counted: Bool[Tensor, "*B L"]) -> Int[Tensor, "*B"]:
+    """Each row's first position that counts: the mark that ends its question."""
+    return counted.int().argmax(-1)
+
+
 def at_mark(x: Float[Tensor, "S B L D"], counted: Bool[Tensor, "#S B L"]) -> Float[Tensor, "S B D"]:
-    """What stands at each row's first position that counts: the mark that ends its question."""
-    mark = counted.int().argmax(-1)[..., None, None].expand(x.shape[0], -1, 1, x.shape[-1])
+    """What stands at each row's mark."""
+    mark = mark_of(counted)[..., None, None].expand(x.shape[0], -1, 1, x.shape[-1])
     return x.gather(2, mark)[:, :, 0]
 
 

@@ -61,23 +61,7 @@ def backpropagate(
     recompute = checkpointing or most > 0
     x = model.embed(weights, batch.tokens, at)
     source = x.detach()
-    final = torch.empty_like(source)
-    starts: list[Tensor] = []  # the state each step starts from
-    ends: list[Tensor] = []  # its output, with its graph, unless recomputed
-    h: Tensor | None = None
-    for t, (active, leaving) in enumerate(zip(plan.active, plan.leaving, strict=True), 1):
-        u = model.inject(None if h is None else h[:, :active], source[:, :active])
-        u = (u if noise is None else u + noise(active)).detach().requires_grad_()
-        with torch.set_grad_enabled(not recompute):
-            end = model.step(weights, u)
-        starts.append(u)
-        ends.append(end)
-        h = end.detach()
-        if leaving < active:
-            done = (batch.steps[:, leaving:active] == t)[..., None, None]
-            final[:, leaving:active] = torch.where(done, h[:, leaving:], final[:, leaving:active])
-        if recompute:
-            ends.pop()
+    final, starts, ends = _forward(model, weights, batch, plan, source, noise, keep=not recompute)
 
     final.requires_grad_()
     logits = model.readout(weights, final)
@@ -108,14 +92,12 @@ def backpropagate(
         if depth is not None:
             near = (batch.steps - depth)[:, far:active, None, None] < t
             wanted = torch.where(near, wanted, torch.zeros_like(wanted))
-        if model.config.halting == "mark":
-            rows = slice(far, active)
-            wants = halting.mark_wants(weights.head, halting.at_mark(end, batch.loss_mask[:, rows]))
-            steps = batch.steps[:, rows]
-            cost = halt_cost * halting.mark_cost(wants, steps == t, steps >= t).sum()
-            torch.autograd.backward([end, cost], [wanted, torch.ones_like(cost)])
-        else:
+        rows = slice(far, active)
+        cost = _mark_cost(weights, batch, end, rows, t) if model.config.halting == "mark" else None
+        if cost is None:
             torch.autograd.backward(end, wanted)
+        else:
+            torch.autograd.backward([end, cost], [wanted, torch.full_like(cost, halt_cost)])
         assert u.grad is not None
         grad = u.grad if highest is None else hold(u.grad, highest[:, far:active])
         flow[:, far:active] = grad
@@ -124,6 +106,43 @@ def backpropagate(
         u.grad = None
     torch.autograd.backward(x, into)
     return Outcome(loss.detach(), losses.exact(logits.detach(), batch.targets, batch.loss_mask))
+
+
+def _forward(
+    model: LoopedTransformer,
+    weights: Prepared,
+    batch: Batch,
+    plan: Plan,
+    source: Float[Tensor, "S B L D"],
+    noise: Noise | None,
+    *,
+    keep: bool,
+) -> tuple[Float[Tensor, "S B L D"], list[Tensor], list[Tensor]]:
+    """Every row's state at its own T, the state each step starts from, and with `keep` its output with its graph."""
+    final = torch.empty_like(source)
+    starts: list[Tensor] = []
+    ends: list[Tensor] = []
+    h: Tensor | None = None
+    for t, (active, leaving) in enumerate(zip(plan.active, plan.leaving, strict=True), 1):
+        u = model.inject(None if h is None else h[:, :active], source[:, :active])
+        u = (u if noise is None else u + noise(active)).detach().requires_grad_()
+        with torch.set_grad_enabled(keep):
+            end = model.step(weights, u)
+        starts.append(u)
+        if keep:
+            ends.append(end)
+        h = end.detach()
+        if leaving < active:
+            done = (batch.steps[:, leaving:active] == t)[..., None, None]
+            final[:, leaving:active] = torch.where(done, h[:, leaving:], final[:, leaving:active])
+    return final, starts, ends
+
+
+def _mark_cost(weights: Prepared, batch: Batch, end: Tensor, rows: slice, step: int) -> Float[Tensor, ""]:
+    """What the marks of some rows cost after a step, in all."""
+    wants = halting.mark_wants(weights.head, halting.at_mark(end, batch.loss_mask[:, rows]))
+    steps = batch.steps[:, rows]
+    return halting.mark_cost(wants, steps == step, steps >= step).sum()
 
 
 def ceiling(final: Float[Tensor, "S B L D"], steady: float) -> Float[Tensor, "S B"] | None:

@@ -127,7 +127,7 @@ class FusedLoop:
 
     def _marks(self, weights: Prepared, batch: Batch, halt_cost: float) -> list[tuple[Tensor, Tensor]]:
         """For every step, where its rows' marks lie in the step's part of a buffer, and their states' gradients."""
-        mark = batch.loss_mask.int().argmax(-1)
+        mark = halting.mark_of(batch.loss_mask)
         at = [torch.arange(n, device=mark.device) * self.size + mark[:, :n] for n in self.plan.active]
         places = torch.cat([start + here for start, here in zip(self.starts, at, strict=True)], dim=1)
         normal = self.normal.gather(1, self._wide(places)).requires_grad_()
