@@ -1,6 +1,6 @@
 """`looped compare`: does a model simulate the program? Reads the program's variables from the model's states.
 
-$ looped compare copy --length 12 --samples 1024
+$ looped compare copy --model copy-fast --length 12 --samples 1024
 variable  step  from state  from token  from input  untrained  shuffled
 seq          1  0.9287      0.5052      0.5052      0.9401     0.5026
 …
