@@ -89,7 +89,7 @@ class Engine:
         self._free = (
             (self.weights != 0).float() if config.keep_zeros else None
         )  # 0 where a weight may not move
-        self.moments = Moments.of(self.weights, config.ema)
+        self.moments = Moments.of(self.weights, config)
         self.generators = [torch.Generator(self.device).manual_seed(seed) for seed in config.seeds]
         self.done = 0  # gradient steps taken
         self._hyper: Float[Tensor, "S 3"] = torch.zeros(len(config.seeds), 3, device=self.device)
@@ -292,9 +292,7 @@ class Engine:
         self._graph = graph
 
     def _changing(self) -> list[Tensor]:
-        moments = self.moments
-        average = [] if moments.average is None else [moments.average]
-        return [self.weights, moments.mean, moments.square, moments.alive, *average]
+        return [self.weights, *self.moments.tensors().values()]
 
 
 def _precision(config: TrainConfig, cuda: bool) -> torch.dtype:

@@ -67,14 +67,4 @@ def verify(engine: Engine, window: Window, tensors: Mapping[str, Tensor]) -> Non
 
 def _places(engine: Engine, window: Window) -> dict[str, Tensor]:
     """The tensors that training changes in place, by name."""
-    moments = engine.moments
-    places = {
-        "weights": engine.weights,
-        "mean": moments.mean,
-        "square": moments.square,
-        "alive": moments.alive,
-        "window": window.sums,
-    }
-    if moments.average is not None:
-        places["average"] = moments.average
-    return places
+    return {"weights": engine.weights, **engine.moments.tensors(), "window": window.sums}
