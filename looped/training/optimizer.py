@@ -2,7 +2,9 @@
 
 A clip at a fixed norm does not hold a loop whose gradients are usually of norm .05 and once in a while of norm 900: cut
 to 1, such a step is still twenty ordinary ones, and it is all that AdamW's moments then know. `surge` clips at a
-multiple of the seed's own recent norms. A seed whose gradient is not finite is stopped for good: its weights stay as they were before that step.
+multiple of the seed's own recent norms.
+
+A seed whose gradient is not finite is stopped for good: its weights stay as they were before that step.
 """
 
 from __future__ import annotations

@@ -110,7 +110,9 @@ def test_a_surge_is_clipped_at_a_multiple_of_recent_norms(tiny) -> None:
     torch.testing.assert_close(norms[1], torch.tensor([90.0, 0.5]))  # told as they are
     # without a past the first one is clipped at 1 alone; then 90 at twice .1, and .5 is no surge after 1
     torch.testing.assert_close(moments.mean.norm(dim=1), torch.tensor([0.2, 0.5]), rtol=1e-4, atol=0)
-    torch.testing.assert_close(moments.usual, 0.98 * torch.tensor([0.1, 1.0]) + 0.02 * torch.tensor([0.2, 0.5]))
+    torch.testing.assert_close(
+        moments.usual, 0.98 * torch.tensor([0.1, 1.0]) + 0.02 * torch.tensor([0.2, 0.5])
+    )
 
 
 def test_surges_of_stacked_seeds_are_those_of_single_ones_and_a_broken_seed_keeps_its_past(tiny) -> None:
@@ -123,6 +125,7 @@ def test_surges_of_stacked_seeds_are_those_of_single_ones_and_a_broken_seed_keep
     before, _ = run(tiny(seeds=(0, 1), surge=1.5), torch.ones(2, SIZE), grads[:5])
     grads[5][1, 7] = float("nan")
     after, _ = run(tiny(seeds=(0, 1), surge=1.5), torch.ones(2, SIZE), grads)
-    assert before.usual is not None and after.usual is not None
+    assert before.usual is not None
+    assert after.usual is not None
     assert after.usual[1] == before.usual[1]
     assert after.usual[0].isfinite()
