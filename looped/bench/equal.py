@@ -5,8 +5,9 @@ stacked and, on CUDA, fused kernels inside a captured graph.
 
 - *in step*, fp32: before every gradient step the fast path is given the plain path's weights and moments. Losses and
   gradient norms of the step must agree within `IN_STEP`; nothing but rounding can part them.
-- *free*, fp32: each goes its own way from the same start, and losses must stay within `FREE`. Training amplifies
-  rounding: runs that differ in the last digit part as fast (*control*: the fast path from weights changed by 1e-7).
+- *free*, fp32: each goes its own way from the same start. Training amplifies rounding: runs that differ in the last
+  digit part as fast (*control*: the fast path from weights changed by 1e-7), so losses may go apart `FREE` times as far
+  as the control's, measured in the same run. An absolute bound would measure the training, not the paths.
 - *bf16*: how far the losses go apart is told, nothing is asked of it; what counts there is the accuracy after a short
   training in either precision.
 """
@@ -29,7 +30,8 @@ from looped.model.loop import LoopedTransformer
 from looped.training.config import TrainConfig
 from looped.training.engine import Engine
 
-IN_STEP, FREE = 1e-4, 3e-2  # of a loss, anywhere in the compared steps
+IN_STEP = 1e-4  # of a loss, anywhere in the compared steps
+FREE = 2.0  # times what the control's losses go apart
 LAST_DIGIT = 1e-7  # what the control's weights are changed by, in parts of themselves
 BAND = 2  # positions each head of the short training sees
 
@@ -56,10 +58,11 @@ def measure(
     losses, norm_apart = _side_by_side(config, where, steps)
     apart = {name: (losses[name] - losses["plain"]).abs() for name in ("in step", "free", "bf16")}
     apart["control"] = (losses["control"] - losses["free"]).abs()
+    tolerance = {"in step": IN_STEP, "free": max(IN_STEP, FREE * float(apart["control"].max()))}
     found: Measured = {
         "task": task, "seeds": seeds, "length": config.max_length, "batch": config.batch, "steps": steps,
         "width": config.model.width, "device": devices.describe(where), "graphs": where.type == "cuda",
-        "tolerance": {"in step": IN_STEP, "free": FREE},
+        "tolerance": tolerance,
         "largest_difference": {name: float(values.max()) for name, values in apart.items()},
         "largest_difference_first_half": {name: float(v[: (steps + 1) // 2].max()) for name, v in apart.items()},
         "largest_norm_difference": norm_apart,

@@ -53,12 +53,15 @@ class Paper:
 
 @dataclass(frozen=True)
 class Long:
-    """The block that recipe `long` trains on a task, four heads a layer, and how many steps a problem gets."""
+    """The block that recipe `long` trains on a task, for how long, and how many steps a problem gets."""
 
     layers: int = 2
     width: int = 64
-    bands: tuple[int, ...] = (2, 2)  # how far heads see; the rest of the four see everything
+    heads: int = 4
+    bands: tuple[int, ...] = (2, 2)  # how far heads see; the rest of them see everything
     loops: str = "q"  # a rule of `looped.loops`: one step for every token of the question
+    lr: float = 8e-4
+    steps: int = 8_000  # gradient steps
 
 
 class Task(ABC):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from looped.errors import InputError
 from looped.tasks import families as draws
-from looped.tasks.base import Paper, Problems, Task
+from looped.tasks.base import Long, Paper, Problems, Task
 from looped.tasks.bits import shown
 from looped.tasks.padded import compacted, filled, within
 from looped.vocab import Vocab
@@ -30,6 +30,7 @@ class UniqueSet(Task):
     summary = "the different symbols (0 to 49), in order of appearance"
     vocab = Vocab(tuple(str(i) for i in range(ALPHABET)))
     paper = Paper(max_length=19, layers=3, heads=8, interval=1000, ema=0.0, test_length=35)
+    long = Long(layers=3, width=128, heads=8, bands=(2, 2, 2, 2))  # fifty symbols have to be told apart
     families = (draws.UNIFORM, "repeated", "mixed", "few", "distinct")
     example = "1 4 2 2 4 3"
 

@@ -54,9 +54,10 @@ def paper(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
 def fast(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
     """An eighth of the paper's steps: a larger learning rate, shorter stages, stratified lengths, a disturbed state.
 
-    Rate and noise were chosen for all six tasks together, by training on about half of their lengths and looking at the
-    rest of the training range (docs/log.md): addition is learned only with noise, and the others hold farther with it.
-    Models without weight tying, 20 times as deep, have no loop to disturb and keep the paper's rate.
+    Noise was chosen for all six tasks together, by training on about half of their lengths and looking at the rest of
+    the training range (docs/log.md): addition is learned only with noise, and the others hold farther with it. `steady`
+    and `surge` keep what was learned when the length grows: without them gradients explode once problems take ten loop
+    steps. Models without weight tying, 20 times as deep, have no loop to disturb and keep the paper's rate.
     """
     steps, looped = 12_000, method.depth == 1
     return replace(
@@ -64,8 +65,10 @@ def fast(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
         recipe="fast",
         steps=steps,
         interval=steps * 2 // 5 // task.paper.max_length,
-        lr=(4e-4 if looped else 1e-4,),
+        lr=(3e-4 if looped else 1e-4,),
         noise=0.2 if looped and not method.universal else 0.0,
+        steady=2.0 if looped else 0.0,
+        surge=2.0 if looped else 0.0,
         warmup=200,
         betas=(0.9, 0.98),
         lengths="stratified",
@@ -118,7 +121,7 @@ def long(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
         raise InputError(
             f"long is a recipe for methods that loop as often as a problem needs, not for {method.name}"
         )
-    block, steps = task.long, 4_000
+    block = task.long
     return replace(
         paper(task, method, seeds),
         recipe="long",
@@ -126,17 +129,17 @@ def long(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
             task,
             method,
             layers=block.layers,
-            heads=4,
+            heads=block.heads,
             width=block.width,
             bands=block.bands,
-            sharpen=len(block.bands) < 4,
+            sharpen=len(block.bands) < block.heads,
             positions="start",
             halting="mark",
             init_std=6.4 / block.width,
         ),
-        steps=steps,
-        interval=steps * 2 // 5 // task.paper.max_length,
-        lr=(0.1 / block.width,),
+        steps=block.steps,
+        interval=block.steps * 2 // 5 // task.paper.max_length,
+        lr=(block.lr,),
         warmup=50,
         betas=(0.9, 0.98),
         batch=32,
@@ -144,6 +147,7 @@ def long(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
         family="mixed",
         loops=block.loops,
         noise=0.2,
+        surge=2.0,
         halt_cost=0.1,
         ema=0.0,
     )
