@@ -161,5 +161,6 @@ def hold(flow: Float[Tensor, "S B L D"], highest: Float[Tensor, "S B"]) -> Float
 
 
 def _norm(rows: Float[Tensor, "S B L D"]) -> Float[Tensor, "S B"]:
-    norm: Tensor = torch.linalg.vector_norm(rows.flatten(2), dim=2, dtype=torch.float32)
+    wide = torch.promote_types(rows.dtype, torch.float32)
+    norm: Tensor = torch.linalg.vector_norm(rows.flatten(2), dim=2, dtype=wide)
     return norm

@@ -157,7 +157,8 @@ def from_program(config: TrainConfig, init: str) -> TrainConfig:
     """The same run started as `init` says; from a compiled program, in that program's own architecture.
 
     The state of a compiled model is made of integers and thresholds between them, and it never learned to stand noise;
-    nor would weights that no training length uses stand to shrink. Both are off unless they are set again.
+    nor would weights that no training length uses stand to shrink. Both are off unless they are set again, and so is
+    what holds gradients back: what is asked of such a run is what plain training does to a program.
     """
     if not start.parse(init).compiled:
         return replace(config, init=init)
@@ -165,7 +166,7 @@ def from_program(config: TrainConfig, init: str) -> TrainConfig:
         raise InputError(f"a compiled program is a model of fop-loop-adaptive-wo, not of {config.method}")
     return replace(
         config, init=init, method="fop-loop-adaptive-wo", model=start.architecture(config.task),
-        loops=start.loops(config.task), noise=0.0, weight_decay=0.0,
+        loops=start.loops(config.task), noise=0.0, steady=0.0, surge=0.0, weight_decay=0.0,
     )  # fmt: skip
 
 
