@@ -61,7 +61,7 @@ class Long:
     bands: tuple[int, ...] = (2, 2)  # how far heads see; the rest of them see everything
     loops: str = "q"  # a rule of `looped.loops`: one step for every token of the question
     lr: float = 8e-4
-    steps: int = 8_000  # gradient steps
+    steps: int = 10_000  # gradient steps, half of them while the length grows
 
 
 class Task(ABC):

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from looped.tasks.base import Paper
+from looped.tasks.base import Long, Paper
 from looped.tasks.bits import BitStringTask
 
 
@@ -20,6 +20,7 @@ class BinarySum(BitStringTask):
     name = "binary_sum"
     summary = "the number of ones in binary, least significant first"
     paper = Paper(max_length=19, layers=2, heads=16, interval=500, ema=0.9999, test_length=24)
+    long = Long(loops="2q")  # the last bit has to arrive, and its carry to travel
     example = "1011"
 
     def answer_size(self, length: int) -> int:

@@ -43,7 +43,6 @@ class TrainConfig:
     betas: tuple[float, float] = (0.9, 0.999)  # AdamW's
     weight_decay: float = 0.01  # AdamW's
     clip: float = 1.0  # largest gradient norm of a seed
-    surge: float = 0.0  # how many times its recent average a seed's gradient norm may be; 0: any
     steady: float = 0.0  # how many times a problem's gradient may grow on its way back; 0: any
     ema: float = 0.0  # decay of the average of the weights that is evaluated; 0: the weights themselves
     backprop: int = 0  # loop steps the gradient flows through, per problem; 0: all
@@ -78,7 +77,7 @@ class TrainConfig:
             raise InputError(f"AdamW's betas must be in [0, 1), not {self.betas}")
         if not 0 <= self.ema < 1:
             raise InputError(f"the weight average's decay must be in [0, 1), not {self.ema}")
-        for name in ("weight_decay", "warmup", "backprop", "extra", "noise", "cooling", "surge", "steady"):
+        for name in ("weight_decay", "warmup", "backprop", "extra", "noise", "cooling", "steady"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} must not be negative, but is {getattr(self, name)}")
         if min(self.lr) <= 0 or self.clip <= 0:

@@ -89,7 +89,7 @@ class Engine:
         self._free = (
             (self.weights != 0).float() if config.keep_zeros else None
         )  # 0 where a weight may not move
-        self.moments = Moments.of(self.weights, config)
+        self.moments = Moments.of(self.weights, config.ema)
         self.generators = [torch.Generator(self.device).manual_seed(seed) for seed in config.seeds]
         self.done = 0  # gradient steps taken
         self._hyper: Float[Tensor, "S 3"] = torch.zeros(len(config.seeds), 3, device=self.device)

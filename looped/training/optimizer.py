@@ -1,9 +1,5 @@
 """AdamW over flat weights: every seed with its own clip, learning rate and fate, all in one pass.
 
-A clip at a fixed norm does not hold a loop whose gradients are usually of norm .05 and once in a while of norm 900: cut
-to 1, such a step is still twenty ordinary ones, and it is all that AdamW's moments then know. `surge` clips at a
-multiple of the seed's own recent norms.
-
 A seed whose gradient is not finite is stopped for good: its weights stay as they were before that step.
 """
 
@@ -19,7 +15,6 @@ from looped.model import kernels
 from looped.training.config import TrainConfig
 
 EPSILON = 1e-8
-RECENT = 0.98  # decay of the average of a seed's clipped gradient norms
 
 
 @dataclass
@@ -29,21 +24,19 @@ class Moments:
     mean: Float[Tensor, "S P"]
     square: Float[Tensor, "S P"]
     average: Float[Tensor, "S P"] | None  # of the weights, if the run asks for one
-    usual: Float[Tensor, "S"] | None  # recent gradient norms, if the run clips by them; 0 before the first
     alive: Bool[Tensor, "S"]  # seeds that still train
 
     @classmethod
-    def of(cls, weights: Float[Tensor, "S P"], config: TrainConfig) -> Moments:
+    def of(cls, weights: Float[Tensor, "S P"], ema: float) -> Moments:
         """Fresh moments for these weights."""
         alive = torch.ones(weights.shape[0], dtype=torch.bool, device=weights.device)
-        average = weights.clone() if config.ema else None
-        usual = torch.zeros(weights.shape[0], device=weights.device) if config.surge else None
-        return cls(torch.zeros_like(weights), torch.zeros_like(weights), average, usual, alive)
+        average = weights.clone() if ema else None
+        return cls(torch.zeros_like(weights), torch.zeros_like(weights), average, alive)
 
     def tensors(self) -> dict[str, Tensor]:
         """All that there are, by name."""
-        there = {"mean": self.mean, "square": self.square, "average": self.average, "usual": self.usual}
-        return {name: tensor for name, tensor in there.items() if tensor is not None} | {"alive": self.alive}
+        average = {} if self.average is None else {"average": self.average}
+        return {"mean": self.mean, "square": self.square, "alive": self.alive, **average}
 
 
 def hyper(config: TrainConfig, share: float, step: int) -> list[list[float]]:
@@ -66,7 +59,7 @@ def update(
     alive = moments.alive.logical_and_(norm.isfinite())
     lr, correct1, correct2 = hyper.unbind(dim=1)
     lr = torch.where(alive, lr, 0.0)  # a stopped seed learns at rate 0
-    clip = (_highest(config, norm, moments) / (norm + 1e-6)).clamp(max=1.0)
+    clip = (config.clip / (norm + 1e-6)).clamp(max=1.0)
     if weights.is_cuda and kernels.available():
         rates = torch.stack([lr, correct1, correct2, clip, alive.float()], dim=1)
         kernels.adamw(
@@ -84,16 +77,3 @@ def update(
     if moments.average is not None:
         moments.average.lerp_(weights, alive[:, None] * (1 - config.ema))  # a stopped seed's stays
     return norm
-
-
-def _highest(config: TrainConfig, norm: Float[Tensor, "S"], moments: Moments) -> Float[Tensor, "S"]:
-    """The norm each seed's gradient is clipped at; what is left of it joins the recent ones."""
-    highest = torch.full_like(norm, config.clip)
-    if moments.usual is None:
-        return highest
-    known = moments.usual > 0
-    highest = torch.where(known, (config.surge * moments.usual).clamp(max=config.clip), highest)
-    left = torch.minimum(norm, highest)
-    recent = torch.where(known, torch.lerp(left, moments.usual, RECENT), left)
-    moments.usual.copy_(torch.where(moments.alive, recent, moments.usual))
-    return highest

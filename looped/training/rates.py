@@ -41,16 +41,16 @@ class Measured:
 
 SMALL = ("max_length=10", "model.width=64", "model.heads=4", "model.bands=2,2,2,2")
 
-# One NVIDIA H200, the whole step in one CUDA graph (docs/log.md): commit f161036, before that 12e35f8;
-# the state was in bf16 then.
+# One NVIDIA H200, the whole step in one CUDA graph (docs/log.md): fused at commit 3e1c9a7, stepwise at 12e35f8, when
+# the state was still in bf16.
 # One core of a server's CPU, in seconds of that core: commit 5f6d1b0.
 STEPS = (
-    Measured("fused", "parity", 5, 0.84),
-    Measured("fused", "copy", 5, 1.72),
-    Measured("fused", "addition", 5, 3.20),
-    Measured("fused", "binary_sum", 5, 1.38),
-    Measured("fused", "multiplication", 5, 3.55),
-    Measured("fused", "unique_set", 5, 2.50),
+    Measured("fused", "parity", 5, 0.86),
+    Measured("fused", "copy", 5, 1.76),
+    Measured("fused", "addition", 5, 3.32),
+    Measured("fused", "binary_sum", 5, 1.42),
+    Measured("fused", "multiplication", 5, 3.65),
+    Measured("fused", "unique_set", 5, 2.55),
     Measured("fused", "copy", 16, 1.35),
     Measured("stepwise", "parity", 5, 1.55),
     Measured("stepwise", "copy", 5, 3.10),
