@@ -51,7 +51,7 @@ STEPS = (
     Measured("fused", "binary_sum", 5, 1.42),
     Measured("fused", "multiplication", 5, 3.65),
     Measured("fused", "unique_set", 5, 2.55),
-    Measured("fused", "copy", 16, 1.35),
+    Measured("fused", "copy", 16, 1.43),
     Measured("stepwise", "parity", 5, 1.55),
     Measured("stepwise", "copy", 5, 3.10),
     Measured("stepwise", "addition", 5, 5.61),
