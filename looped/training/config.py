@@ -14,7 +14,7 @@ from looped.training import start
 Lengths = Literal["stratified", "iid"]
 Window = Literal["last", "random"]
 Products = Literal["auto", "fp32", "bf16"]
-Supervision = Literal["last", "best"]
+Supervision = Literal["last", "best", "expected"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,9 @@ class TrainConfig:
     loops: str = (
         "T"  # loop steps of a problem: T(n), or another rule of looped.loops (T+1, 2T, 16, q..2q, T..2T, …)
     )
-    supervision: Supervision = "last"  # the answer is asked for at the last step, or from the best one on
+    supervision: Supervision = (
+        "last"  # when the answer is asked for: then, from the best step on, when the mark says
+    )
     halt_cost: float = (
         0.01  # what a halting head's steps (act), distance from the prior (ponder) or error (mark) weigh
     )
@@ -96,6 +98,8 @@ class TrainConfig:
             )
         if self.supervision == "best" and (self.model.halting != "none" or not method.adaptive):
             raise InputError("supervision=best is for adaptive methods without a halting head")
+        if self.supervision == "expected" and self.model.halting != "mark":
+            raise InputError(f"supervision=expected is for halting=mark, not for {self.model.halting}")
         if self.model.halting == "mark" and not (method.adaptive and method.prediction == "fop"):
             raise InputError("halting=mark is for adaptive methods that predict the full output")
         if self.halt_cost < 0 or not 0 < self.halt_prior < 1:
@@ -126,7 +130,7 @@ class TrainConfig:
     @property
     def whole(self) -> bool:
         """Whether the loss looks at the whole trajectory, not only at its last state."""
-        return self.model.halting in ("act", "ponder") or self.supervision == "best"
+        return self.model.halting in ("act", "ponder") or self.supervision != "last"
 
     @property
     def stops(self) -> tuple[str, ...]:

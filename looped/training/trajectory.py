@@ -4,6 +4,7 @@
 |----------------------|--------------------------------------------------------------------------------------------|
 | `halting=act`        | of the weighted state Σ p_n h_n, plus `halt_cost` times the mean N + R of its positions      |
 | `halting=ponder`     | Σ p_n · (loss after step n), plus `halt_cost` times KL(p, geometric law of `halt_prior`)     |
+| `halting=mark`, `expected` | the same, p being what the mark says: it has to find out when the answer is there    |
 | `supervision=best`   | the mean from its best step on, to the last: once right, it has to stay right                |
 
 Every row runs to the largest number of steps of the stage, so shapes never change and nothing waits for the host: a
@@ -68,7 +69,7 @@ def backpropagate(
     if model.config.halting == "act":
         answer, cost, exact = _act(config, model, weights, batch, walk, most, counted)
     else:
-        each = _ponder if model.config.halting == "ponder" else _best
+        each = _best if config.supervision == "best" else _ponder
         answer, cost, exact = each(config, model, weights, batch, walk, most)
     torch.autograd.backward((answer + cost).sum())
     return Outcome(answer.detach(), exact)
@@ -137,7 +138,10 @@ def _ponder(
     wants: list[Tensor] = []
 
     def note(h: Tensor) -> None:
-        wants.append(halting.pooled(halting.logits(weights.head, h), batch.loss_mask))
+        if model.config.halting == "mark":
+            wants.append(halting.mark_wants(weights.head, halting.at_mark(h, batch.loss_mask)))
+        else:
+            wants.append(halting.pooled(halting.logits(weights.head, h), batch.loss_mask))
 
     each, right = _every_step(model, weights, batch, walk, most, note)
     return ponder_parts(config, torch.stack(wants, dim=-1), each, right)

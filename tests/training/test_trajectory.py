@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.methods import BEYOND
 from looped.model import halting
+from looped.model.loop import LoopedTransformer
 from looped.training import curriculum, trajectory
 from looped.training.engine import Engine
 
@@ -20,6 +21,7 @@ WAYS: dict[str, dict[str, object]] = {
     "act": {"model": {"halting": "act"}},
     "ponder": {"model": {"halting": "ponder"}, "halt_prior": 0.3},
     "best": {"supervision": "best", "loops": "2q"},
+    "expected": {"supervision": "expected", "loops": "2q", "model": {"halting": "mark"}},
     "drawn": {"loops": "q..2q"},
     "wrong": {"loops": "T+1"},
 }
@@ -80,7 +82,7 @@ def test_recomputing_and_narrow_products_give_the_same_loss(tiny, way: str) -> N
     assert torch.allclose(plain.weights, again.weights, atol=1e-6)
 
 
-@pytest.mark.parametrize("way", ["act", "ponder"])
+@pytest.mark.parametrize("way", ["act", "ponder", "expected"])
 def test_halting_heads_learn_too(tiny, way: str) -> None:
     engine = Engine(tiny("copy", **WAYS[way]))
     model = engine.model
@@ -127,6 +129,11 @@ def test_the_default_draws_and_computes_what_it_always_did(tiny) -> None:
         ("fop-loop-adaptive", {"supervision": "best", "backprop": 2}, "backprop cuts the gradient"),
         ("fop-loop-adaptive", {"model": {"halting": "mark"}, "backprop": 2}, "backprop cuts the gradient"),
         ("ntp", {"model": {"halting": "mark"}}, "halting=mark is for adaptive methods"),
+        (
+            "fop-loop-adaptive",
+            {"supervision": "expected"},
+            "supervision=expected is for halting=mark, not for none",
+        ),
         ("fop-loop-adaptive", {"halt_prior": 1.0}, "halt_prior must be between 0 and 1"),
         ("fop-loop-adaptive", {"halt_cost": -1.0}, "halt_cost must not be negative"),
     ],
@@ -136,7 +143,7 @@ def test_what_cannot_be_asked_for(tiny, method: str, changes: dict[str, object],
         tiny("copy", method, **changes)
 
 
-@pytest.mark.parametrize("way", ["act", "ponder", "best", "ut", "pondernet"])
+@pytest.mark.parametrize("way", ["act", "ponder", "best", "expected", "ut", "pondernet"])
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_nothing_waits_for_the_host(tiny, way: str, checkpointing: bool) -> None:
     """On tensors without values, whatever asks for a value or for a shape that depends on one raises."""
@@ -158,3 +165,30 @@ def test_nothing_waits_for_the_host(tiny, way: str, checkpointing: bool) -> None
         assert all(tensor.grad is not None for pair in weights.pairs() for tensor in pair)
     with FakeTensorMode() as fake, pytest.raises(DataDependentOutputException):
         fake.from_tensor(torch.ones(1)).item()
+
+
+def test_what_the_mark_expects_step_by_step(tiny) -> None:
+    """The loss of `expected` against a slow account of one row after the other, read at the mark alone."""
+    engine = Engine(tiny("copy", seeds=(0,), **WAYS["expected"], batch=4))
+    stage = engine.stage(4)
+    batch, _ = engine.draw(stage)
+    weights, model = engine.store.open(engine.model.prepare(engine.weights), torch.float32), engine.model
+    with torch.no_grad():
+        states = [h.clone() for h in LoopedTransformer(replace(model.config, halting="none")).unroll(
+            weights, batch.tokens, stage.most
+        )]  # fmt: skip
+    total = 0.0
+    weight, bias = (part.detach().flatten() for part in weights.head)
+    for row in range(4):
+        counts = batch.loss_mask[0, row]
+        mark = counts.tolist().index(True)
+        left = 1.0
+        for t, h in enumerate(states, 1):
+            wants = float((h[0, row, mark] * weight).sum() + bias)
+            chance = left if t == stage.most else left / (1 + math.exp(-wants))
+            scores = model.readout(weights, h)[0, row, counts].log_softmax(-1)
+            wrong = -scores.gather(-1, batch.targets[0, row, counts][:, None]).mean()
+            total += chance * float(wrong.detach()) / 4
+            left -= chance
+    outcome = trajectory.backpropagate(engine.config, model, weights, batch, stage.most)
+    assert outcome.loss.tolist() == pytest.approx([total], rel=1e-5)
