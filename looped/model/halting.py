@@ -118,6 +118,18 @@ def log_geometric(rate: float, steps: int, device: torch.device | str = "cpu") -
     return torch.log_softmax(at * math.log1p(-rate), dim=0)
 
 
+def log_speaking(wants: Float[Tensor, "*P T"]) -> Float[Tensor, "*P T+1"]:
+    """The same without a step that has to take what is left: the last entry is the chance of never having halted."""
+    return log_halting(F.pad(wants, (0, 1)))
+
+
+def log_open_geometric(rate: float, steps: int, device: torch.device | str = "cpu") -> Float[Tensor, "T+1"]:
+    """log of the geometric law of mean 1/rate up to `steps`, and of all that lies beyond in one."""
+    at = torch.arange(steps + 1, device=device, dtype=torch.float32)
+    beyond = at == steps
+    return at * math.log1p(-rate) + torch.where(beyond, 0.0, math.log(rate))
+
+
 def divergence(log_p: Float[Tensor, "*P T"], log_prior: Float[Tensor, "T"]) -> Float[Tensor, "*P"]:
     """KL(p, prior) in nats: 0 where they are equal."""
     return (log_p.exp() * (log_p - log_prior)).sum(-1)

@@ -4,7 +4,7 @@
 |----------------------|--------------------------------------------------------------------------------------------|
 | `halting=act`        | of the weighted state Σ p_n h_n, plus `halt_cost` times the mean N + R of its positions      |
 | `halting=ponder`     | Σ p_n · (loss after step n), plus `halt_cost` times KL(p, geometric law of `halt_prior`)     |
-| `halting=mark`, `expected` | the same, p being what the mark says: it has to find out when the answer is there    |
+| `halting=mark`, `expected` | the same, p being what the mark says, and never to have spoken costs a blind guess     |
 | `supervision=best`   | the mean from its best step on, to the last: once right, it has to stay right                |
 
 Every row runs to the largest number of steps of the stage, so shapes never change and nothing waits for the host: a
@@ -18,9 +18,11 @@ Shapes: S seeds, B rows, L positions, D width, T loop steps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -69,7 +71,7 @@ def backpropagate(
     if model.config.halting == "act":
         answer, cost, exact = _act(config, model, weights, batch, walk, most, counted)
     else:
-        each = _best if config.supervision == "best" else _ponder
+        each = {"best": _best, "expected": _expected, "last": _ponder}[config.supervision]
         answer, cost, exact = each(config, model, weights, batch, walk, most)
     torch.autograd.backward((answer + cost).sum())
     return Outcome(answer.detach(), exact)
@@ -138,13 +140,26 @@ def _ponder(
     wants: list[Tensor] = []
 
     def note(h: Tensor) -> None:
-        if model.config.halting == "mark":
-            wants.append(halting.mark_wants(weights.head, halting.at_mark(h, batch.loss_mask)))
-        else:
-            wants.append(halting.pooled(halting.logits(weights.head, h), batch.loss_mask))
+        wants.append(halting.pooled(halting.logits(weights.head, h), batch.loss_mask))
 
     each, right = _every_step(model, weights, batch, walk, most, note)
     return ponder_parts(config, torch.stack(wants, dim=-1), each, right)
+
+
+def _expected(
+    config: TrainConfig, model: LoopedTransformer, weights: Prepared, batch: Batch, walk: Walk, most: int
+) -> Parts:
+    """The mark says when the answer is there. No step takes what is left, or rows would wait for the last one."""
+    wants: list[Tensor] = []
+
+    def note(h: Tensor) -> None:
+        wants.append(halting.mark_wants(weights.head, halting.at_mark(h, batch.loss_mask)))
+
+    each, right = _every_step(model, weights, batch, walk, most, note)
+    log_p = halting.log_speaking(torch.stack(wants, dim=-1).float())
+    prior = halting.log_open_geometric(config.halt_prior, most, log_p.device)
+    silence = math.log(model.config.vocab)
+    return _weighted(config, log_p, prior, F.pad(each, (0, 1), value=silence), F.pad(right, (0, 1)))
 
 
 def ponder_parts(
@@ -156,6 +171,17 @@ def ponder_parts(
     """PonderNet's loss, from what the head says and the loss and the rightness after every step."""
     log_p = halting.log_halting(wants.float())
     prior = halting.log_geometric(config.halt_prior, wants.shape[-1], wants.device)
+    return _weighted(config, log_p, prior, each, right)
+
+
+def _weighted(
+    config: TrainConfig,
+    log_p: Float[Tensor, "S B T"],
+    prior: Float[Tensor, "T"],
+    each: Float[Tensor, "S B T"],
+    right: Bool[Tensor, "S B T"],
+) -> Parts:
+    """Losses weighted by when a row halts, and how far that is from the prior."""
     answer = halting.expected(each, log_p).sum(1) / config.batch
     cost = halting.divergence(log_p, prior).sum(1) / config.batch
     halts = (log_p.detach().exp().cumsum(-1) >= 0.5).int().argmax(-1, keepdim=True)

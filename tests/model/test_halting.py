@@ -222,3 +222,13 @@ def test_a_loop_whose_marks_have_all_spoken_computes_nothing_more(monkeypatch: p
 def test_shapes_that_cannot_be(changes: dict[str, object], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         ModelConfig(vocab=5, **changes)  # type: ignore[arg-type]
+
+
+def test_a_mark_that_never_speaks_keeps_its_chance_by_hand() -> None:
+    even = halting.log_speaking(torch.zeros(2)).exp()
+    assert even.tolist() == pytest.approx([0.5, 0.25, 0.25])  # at step 1, at step 2, never
+    silent = halting.log_speaking(torch.full((3,), -40.0)).exp()
+    assert silent.tolist() == pytest.approx([0, 0, 0, 1])
+    prior = halting.log_open_geometric(0.1, 3).exp()
+    assert prior.tolist() == pytest.approx([0.1, 0.09, 0.081, 0.729])
+    assert float(halting.divergence(prior.log(), prior.log())) == pytest.approx(0)
