@@ -11,7 +11,7 @@ Beyond the paper, on the same tasks, with what was discovered beside the accurac
 
 | figure      | runs                                                                                               |
 |-------------|----------------------------------------------------------------------------------------------------|
-| halting     | the method at T(n), with a start, either halting head, without T(n) in two ways; `ut`, `pondernet`   |
+| halting     | the method at T(n), with a start, either halting head, without T(n) in three ways; `ut`, `pondernet` |
 | wrong-steps | the method trained at T(n), T + 1, 2T, T / 2 and at 20 steps whatever the problem                    |
 
 Lengths run from 1 to twice the length at which the paper shows a task near perfect; `stopping` is drawn at
@@ -132,6 +132,15 @@ BEYOND: dict[str, Figure] = {
                 _variant("ponder", HEAD, "model.halting=ponder", "loops=q", START),
                 _variant("free", SETTLED, "loops=q..2q", START),
                 _variant("best", SETTLED, "loops=2q", "supervision=best", START),
+                _variant(
+                    "expected",
+                    HEAD[:1],
+                    "model.halting=mark",
+                    "loops=2q",
+                    "supervision=expected",
+                    "halt_cost=0.03",
+                    START,
+                ),
             ),
         ),
         Figure(

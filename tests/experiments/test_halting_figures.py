@@ -40,7 +40,7 @@ def test_a_figure_beyond_the_paper_from_start_to_end(cli: Cli, name: str) -> Non
     if name == "halting":
         assert told == {
             (ours, ""), ("ut", ""), ("pondernet", ""), (ours, "start"), (ours, "start q act"), (ours, "start q ponder"),
-            (ours, "start q..2q"), (ours, "start 2q best"),
+            (ours, "start q..2q"), (ours, "start 2q best"), (ours, "start 2q expected mark"),
         }  # fmt: skip
     else:
         assert told == {(ours, ""), (ours, "T+1"), (ours, "2T"), (ours, "T/2"), (ours, "20")}
