@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from looped.bench.ladder.words import show_table
 from looped.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
@@ -106,3 +107,19 @@ def test_links_lead_somewhere(page: str) -> None:
     local = [target for target in targets if "://" not in target]
     assert local
     assert [target for target in local if not (ROOT / target).exists()] == []
+
+
+LADDERS = ("parity", "copy", "addition", "multiplication", "unique_set")
+
+
+def test_the_ladders_table_is_drawn_from_the_results() -> None:
+    drawn = show_table([ROOT / "results" / f"ladder-{task}.json" for task in LADDERS]).strip()
+    assert drawn in README
+    assert drawn in (ROOT / "docs" / "length.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_who_knows_when_to_stop_is_the_guides() -> None:
+    start = README.index("| | Universal Transformer")
+    table = README[start : README.index("\n\n", start)]
+    assert table.count("\n") > 10
+    assert table in (ROOT / "docs" / "halting.md").read_text(encoding="utf-8"), "two copies, one truth"
