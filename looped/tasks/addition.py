@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from looped.errors import InputError
-from looped.tasks.base import Paper
+from looped.tasks.base import Long, Paper
 from looped.tasks.bits import BITS, added
 from looped.tasks.families import BIT_FAMILIES, CARRY_FAMILIES, draw_bits
 from looped.tasks.padded import mirrored
@@ -29,6 +29,7 @@ class Addition(TwoNumbersTask):
     spellings = "+"
     vocab = Vocab((*BITS, "+"))
     paper = Paper(max_length=19, layers=3, heads=8, interval=1600, ema=0.0, test_length=30)
+    long = Long(interval=320, steady=2.0, ema=0.999)  # every seed has to learn to carry
     families = BIT_FAMILIES + CARRY_FAMILIES
     example = "1011+0110"
 

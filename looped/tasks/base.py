@@ -61,7 +61,10 @@ class Long:
     bands: tuple[int, ...] = (2, 2)  # how far heads see; the rest of them see everything
     loops: str = "q"  # a rule of `looped.loops`: one step for every token of the question
     lr: float = 8e-4
-    steps: int = 10_000  # gradient steps, half of them while the length grows
+    steps: int = 16_000  # gradient steps
+    interval: int = 300  # of them at each length, while it grows
+    steady: float = 0.0  # see `TrainConfig`
+    ema: float = 0.0
 
 
 class Task(ABC):

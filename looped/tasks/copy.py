@@ -20,7 +20,7 @@ class Copy(BitStringTask):
     summary = "the same bits again"
     paper = Paper(max_length=19, layers=2, heads=8, interval=1000, ema=0.0, test_length=35)
     # nothing has to be heard of from afar
-    long = Long(layers=1, width=32, bands=(2, 2, 2, 2), lr=3e-3, steps=4_000)
+    long = Long(layers=1, width=32, bands=(2, 2, 2, 2), lr=3e-3, steps=4_000, interval=105)
     example = "0110"
 
     def answer_size(self, length: int) -> int:

@@ -34,7 +34,7 @@ class Multiplication(TwoNumbersTask):
     vocab = Vocab((*BITS, "×"))
     paper = Paper(max_length=11, layers=4, heads=8, interval=500, ema=0.0, test_length=16)
     # The product is written the other way round: its last digit has twice as far to go.
-    long = Long(loops="2q")
+    long = Long(loops="2q", lr=5e-4, interval=450)
     steps_formula = "n1·n"
     variants = LONGEST_FIRST
     families = BIT_FAMILIES + CARRY_FAMILIES

@@ -21,7 +21,7 @@ class Parity(BitStringTask):
     summary = "is the number of ones odd? (1 yes, 0 no)"
     paper = Paper(max_length=20, layers=1, heads=64, interval=500, ema=0.9999, test_length=40)
     # nothing has to be heard of from afar
-    long = Long(layers=1, width=32, bands=(2, 2, 2, 2), lr=3e-3, steps=4_000)
+    long = Long(layers=1, width=32, bands=(2, 2, 2, 2), lr=3e-3, steps=4_000, interval=100)
     example = "1101"
 
     def answer_size(self, length: int) -> int:

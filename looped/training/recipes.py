@@ -145,7 +145,7 @@ def long(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
             init_std=6.4 / block.width,
         ),
         steps=block.steps,
-        interval=block.steps // 2 // task.paper.max_length,
+        interval=block.interval,
         lr=(block.lr,),
         warmup=50,
         betas=(0.9, 0.98),
@@ -155,7 +155,8 @@ def long(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
         loops=block.loops,
         noise=0.2,
         halt_cost=0.1,
-        ema=0.0,
+        steady=block.steady,
+        ema=block.ema,
     )
 
 
