@@ -29,7 +29,7 @@ class Args(Shared):
     stop: tuple[str, ...] = ("oracle",)
     """Stopping rules: oracle, confidence, confidence-batch, threshold, threshold=0.001, converged=5, …"""
     family: tuple[str, ...] = ("uniform",)
-    """Input families: uniform, zeros, ones, repeated, p=0.05, …; `looped tasks --json` lists each task's."""
+    """Input families: uniform, zeros, ones, repeated, p=0.05, mixed+carry, …; `looped tasks --json` lists them."""
 
 
 def run(args: Args) -> int:

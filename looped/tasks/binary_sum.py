@@ -21,7 +21,15 @@ class BinarySum(BitStringTask):
     summary = "the number of ones in binary, least significant first"
     paper = Paper(max_length=19, layers=2, heads=16, interval=500, ema=0.9999, test_length=24)
     long = Long(  # 2q: the last bit has to arrive, and its carry to travel
-        width=128, heads=8, bands=(2, 2, 2, 2), loops="2q", lr=6e-4, steps=10_000, interval=200, steady=2.0, ema=0.999
+        width=128,
+        heads=8,
+        bands=(2, 2, 2, 2),
+        loops="2q",
+        lr=6e-4,
+        steps=10_000,
+        interval=200,
+        steady=2.0,
+        ema=0.999,
     )
     example = "1011"
 

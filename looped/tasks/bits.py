@@ -17,7 +17,7 @@ from torch import Tensor
 
 from looped.errors import InputError
 from looped.tasks.base import Problems, Task
-from looped.tasks.families import BIT_FAMILIES, UNIFORM, draw_bits
+from looped.tasks.families import BIT_FAMILIES, UNIFORM, blended, draw_bits
 from looped.tasks.padded import filled
 from looped.vocab import Vocab
 
@@ -91,7 +91,10 @@ class BitStringTask(Task):
     ) -> Problems:
         """Random bit strings of the given lengths and their answers."""
         self.check_family(family)
-        bits = draw_bits(family, lengths.shape[0], max_length, generator)
+        rows = lengths.shape[0]
+        (bits,) = blended(
+            family, rows, generator, lambda name: (draw_bits(name, rows, max_length, generator),)
+        )
         bits = filled(bits, lengths, 0)
         answer, answer_length = self.answers(bits, lengths)
         return Problems(

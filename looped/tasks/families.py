@@ -12,6 +12,7 @@ A model that is right on even draws may still fail on rare inputs, so every task
     no-carry   (the same) every place would pass a carry on, but none is ever born
     distinct   (unique set) all symbols different, as far as the alphabet goes
     few        (unique set) three symbols at most
+    mixed+few  each question from one of the families named, evenly; any number of them
 
 The first six are drawn here; the others belong to the structure of one or two tasks and are drawn there.
 Shapes: B rows, N digits.
@@ -85,7 +86,20 @@ def probability(family: str) -> float | None:
 
 
 def is_known(family: str, families: tuple[str, ...]) -> bool:
-    """Whether a task with these families can draw this one: listed, or another `p=` where one is listed."""
-    return family in families or (
-        probability(family) is not None and any(name.startswith("p=") for name in families)
+    """Whether a task with these families can draw this one: listed, or another `p=` where one is, or several by `+`."""
+    any_share = any(name.startswith("p=") for name in families)
+    return all(
+        name in families or (any_share and probability(name) is not None) for name in family.split("+")
     )
+
+
+def blended(
+    family: str, rows: int, generator: torch.Generator, draw: Callable[[str], tuple[Tensor, ...]]
+) -> tuple[Tensor, ...]:
+    """What `draw` gives for a family, or for several joined by `+`: every row from one of them."""
+    drawn = [draw(name) for name in family.split("+")]
+    if len(drawn) == 1:
+        return drawn[0]
+    row = torch.arange(rows, device=generator.device)
+    which = torch.randint(len(drawn), (rows,), generator=generator, device=generator.device)
+    return tuple(torch.stack(each)[which, row] for each in zip(*drawn, strict=True))

@@ -19,7 +19,7 @@ from torch import Tensor
 from looped.errors import InputError
 from looped.tasks.base import Problems, Task
 from looped.tasks.bits import BITS, shown
-from looped.tasks.families import UNIFORM
+from looped.tasks.families import UNIFORM, blended
 from looped.tasks.padded import filled, joined, mirrored
 
 
@@ -69,7 +69,10 @@ class TwoNumbersTask(Task):
         if variants is None:
             variants = torch.full_like(lengths, self.variants - 1)
         first_digits, second_digits, answer_digits = self.digits(lengths, variants)
-        first, second = self.draw(family, lengths.shape[0], max_length, generator)
+        rows = lengths.shape[0]
+        first, second = blended(
+            family, rows, generator, lambda name: self.draw(name, rows, max_length, generator)
+        )
         first, second = filled(first, first_digits, 0), filled(second, second_digits, 0)
         sign = torch.full_like(lengths, self.vocab.id(self.sign))
         parts = [

@@ -57,7 +57,10 @@ class UniqueSet(Task):
     ) -> Problems:
         """Random symbols of the given lengths and their first occurrences."""
         self.check_family(family)
-        symbols = draw_symbols(family, lengths.shape[0], max_length, generator)
+        rows = lengths.shape[0]
+        (symbols,) = draws.blended(
+            family, rows, generator, lambda name: (draw_symbols(name, rows, max_length, generator),)
+        )
         firsts = first_occurrences(symbols, lengths)
         return Problems(
             question=filled(symbols, lengths, self.vocab.eos),

@@ -102,8 +102,28 @@ def test_families_of_the_unique_set() -> None:
     assert all(len(set(q.split())) == 50 for q in typed("unique_set", "distinct", length=120, count=20))
 
 
+def test_several_families_are_drawn_evenly(agree: Agree) -> None:
+    counts = [typed("parity", "zeros+ones+p=1", count=3000).count(bit * 12) for bit in "01"]
+    assert 900 < counts[0] < 1100
+    assert counts[1] == 3000 - counts[0]
+    for question in typed("addition", "carry+zeros"):
+        first, second = question.split("+")
+        assert {first, second} == {"0" * 12} or len(bin(int(first, 2) + int(second, 2))) == 2 + 13
+    assert {len(set(q.split())) for q in typed("unique_set", "repeated+distinct")} == {1, 12}
+    for name, family in [("multiplication", "mixed+carry+no-carry"), ("unique_set", "mixed+few")]:
+        agree(TASKS[name], draw(name, family, 20, 64), 20)
+
+
+def test_one_family_draws_what_it_always_drew() -> None:
+    g = torch.Generator().manual_seed(5)
+    assert torch.equal(draw("copy", "uniform", 9, 7).question, torch.randint(0, 2, (7, 9), generator=g))
+
+
 @pytest.mark.parametrize("name", TASKS)
-@pytest.mark.parametrize("family", ["", "gauss", "p=", "p=1.5", "p=-0.1", "p=nan", "p=one", "p", "Zeros"])
+@pytest.mark.parametrize(
+    "family",
+    ["", "gauss", "p=", "p=1.5", "p=-0.1", "p=nan", "p=one", "p", "Zeros", "uniform+", "+", "uniform+gauss"],
+)
 def test_unknown_families_are_refused(name: str, family: str) -> None:
     with pytest.raises(InputError, match=f"^{name} has no input family .*; it has uniform, "):
         TASKS[name].sample(torch.tensor([3]), torch.Generator(), max_length=3, family=family)

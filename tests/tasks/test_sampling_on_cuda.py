@@ -11,6 +11,7 @@ from looped.tasks import TASKS, Problems, Task
 
 Agree = Callable[[Task, Problems, int], list[list[str]]]
 EVERY = [(name, family) for name, task in TASKS.items() for family in task.families]
+EVERY += [("addition", "mixed+carry+no-carry"), ("unique_set", "mixed+few")]
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
