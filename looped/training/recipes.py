@@ -68,19 +68,20 @@ def fast(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
     Models without weight tying, 20 times as deep, have no loop to disturb and keep the paper's rate.
     """
     steps, looped = 12_000, method.depth == 1
+    disturbed = looped and not method.universal
     config = replace(
         paper(task, method, seeds),
         recipe="fast",
         steps=steps,
         interval=steps * 2 // 5 // task.paper.max_length,
         lr=(4e-4 if looped else 1e-4,),
-        noise=0.2 if looped and not method.universal else 0.0,
+        noise=0.2 if disturbed else 0.0,
         warmup=200,
         betas=(0.9, 0.98),
         lengths="stratified",
         ema=0.999 if task.paper.ema else 0.0,
     )
-    return replace(config, **CALMER.get(task.name, {})) if looped and not method.universal else config
+    return replace(config, **CALMER.get(task.name, {})) if disturbed else config
 
 
 def quick(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
