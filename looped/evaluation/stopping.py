@@ -48,6 +48,7 @@ class Rule(ABC):
     """A way to choose a step."""
 
     name: str  # as `get` reads it, parameter included
+    needs_answer = True  # whether it looks at what is read from the state, not only where an example stands
     needs_motion = (
         False  # whether it looks at how far states move, which is computed only where it is asked for
     )
@@ -62,7 +63,7 @@ class Present:
     """What is known of each example after a step, without looking ahead."""
 
     step: int  # from 1
-    surprise: Float[Tensor, "S N"]
+    surprise: Float[Tensor, "S N"] | None  # None where no rule asks
     unchanged: Int[Tensor, "S N"]  # for how many steps the answer has stayed the same; 0 at step 1
     needed: Int[Tensor, "S N"]  # the oracle's T
     done: Bool[Tensor, "S N"] | None = None  # what the model says, if it can
@@ -100,6 +101,7 @@ class Oracle(OnlineRule):
     """Stops where the task says the answer is due."""
 
     name = "oracle"
+    needs_answer = False
 
     def stops(self, now: Present) -> Bool[Tensor, "S N"]:
         """At T."""
@@ -146,6 +148,7 @@ class Threshold(OnlineRule):
 
     def stops(self, now: Present) -> Bool[Tensor, "S N"]:
         """Where surprise is below the threshold."""
+        assert now.surprise is not None
         return now.surprise < self.below
 
 
@@ -182,6 +185,8 @@ class Settled(OnlineRule):
 
 class Halt(OnlineRule):
     """Stops an example when the model says that its answer is there."""
+
+    needs_answer = False
 
     def __init__(self, chance: float = DEFAULT_HALT) -> None:
         if not 0 < chance <= 1:

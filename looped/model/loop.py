@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from looped.model import attention, block, positions
+from looped.model import attention, block, kernels, positions
 from looped.model.config import ModelConfig
 from looped.model.halting import Gate, Head
 from looped.model.weights import Layout
@@ -133,7 +133,10 @@ class LoopedTransformer:
         """
         h = u
         for i, layer in enumerate(weights.layers):
-            h = self._layer(layer, h, self._attend(caches, i))
+            if caches is None and kernels.suits_narrow(self.config, layer, h):
+                h = kernels.narrow_layer(self.config, layer, h)
+            else:
+                h = self._layer(layer, h, self._attend(caches, i))
         return torch.addcmul(weights.shift, self.normalise(h), weights.scale)
 
     def _layer(self, layer: block.Layer, h: Tensor, attend: block.Attend) -> Tensor:

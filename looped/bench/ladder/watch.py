@@ -65,25 +65,31 @@ def _watch(
     unchanged = torch.zeros_like(needed)
     before: Tensor | None = None
     last: Tensor | None = None
+    looks = any(rule.needs_answer for rule in rules)
     moves = any(rule.needs_motion for rule in rules)
     gate = model.gate(weights, batch.loss_mask[None])
     states = model.unroll(weights, batch.tokens.expand(seeds, -1, -1), max_steps, gate)
     for t, h in enumerate(states, start=1):
-        reading = read(model, weights, h[:, :, start:], counted)
-        if before is not None:
-            same = ((reading.answer == before) | ~counted).all(-1)
-            unchanged = torch.where(same, unchanged + 1, 0)
-        before = reading.answer
+        reading = read(model, weights, h[:, :, start:], counted) if looks else None
+        if reading is not None:
+            if before is not None:
+                same = ((reading.answer == before) | ~counted).all(-1)
+                unchanged = torch.where(same, unchanged + 1, 0)
+            before = reading.answer
         done = is_done(model.config, h)
         moved = motion(last, h) if moves else None
         last = h if moves else None
-        now = Present(t, reading.surprise, unchanged, needed, done, gate.halted, moved)
+        surprise = None if reading is None else reading.surprise
+        now = Present(t, surprise, unchanged, needed, done, gate.halted, moved)
         stops = torch.stack([rule.stops(now) for rule in rules])
         if t == max_steps:
             stops = torch.ones_like(stops)
-        right = ((reading.answer == targets) | ~counted).all(-1)
-        correct |= running & stops & right
-        steps = torch.where(running & stops, t, steps)
+        stops &= running
+        if looks or bool(stops.any()):  # an answer nobody stops at need not be read
+            reading = reading or read(model, weights, h[:, :, start:], counted)
+            right = ((reading.answer == targets) | ~counted).all(-1)
+            correct |= stops & right
+            steps = torch.where(stops, t, steps)
         running &= ~stops
         if t >= longest and not running.any():  # asked only where it may be so: a GPU has to stop to answer
             break

@@ -13,6 +13,7 @@ from looped.model.kernels.attention import (
     available,
     suits,
 )
+from looped.model.kernels.narrow import narrow_layer, suits_narrow
 from looped.model.kernels.rows import (
     boundary_backward,
     gelu_backward,
@@ -35,7 +36,9 @@ __all__ = [
     "gelu_forward",
     "inject_norm",
     "input_backward",
+    "narrow_layer",
     "norm_backward",
     "residual_norm",
     "suits",
+    "suits_narrow",
 ]

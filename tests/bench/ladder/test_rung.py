@@ -13,10 +13,24 @@ from looped.bench.ladder.watch import watch
 from looped.evaluation import grid, stopping
 from looped.evaluation.grid import correct_at, unroll_grid
 from looped.evaluation.measure import Subject, draw_batches, length_grid, measure
+from looped.evaluation.reading import read
 from looped.evaluation.stopping import OnlineRule
 
 Make = Callable[..., Subject]
 ONLINE = ("oracle", "converged", "converged=1", "threshold=0.5", "threshold=0.02")
+
+
+def test_one_pass_reads_only_where_somebody_stops(moving: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = moving("copy")
+    (batch,) = draw_batches(subject, 4, 30, seed=0)
+    times = []
+    monkeypatch.setattr("looped.bench.ladder.watch.read", lambda *args: times.append(1) or read(*args))
+    oracle = stopping.Oracle()
+    found = watch(subject.model, subject.weights, batch, [oracle], 8)
+    assert len(times) == 1, "all examples stop at the same step, and no rule asked before"
+    whole = unroll_grid(subject.model, subject.weights, batch, 8)
+    assert torch.equal(found.steps[0], oracle.steps(whole))
+    assert torch.equal(found.correct[0], correct_at(whole, oracle.steps(whole)))
 
 
 @pytest.mark.parametrize("task", ["copy", "parity", "multiplication"])

@@ -1,0 +1,89 @@
+"""The layer in one kernel against the layer in parts. On a machine without a GPU only who may use it is tested."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+from looped.model import attention, block, kernels
+from tests.model.conftest import MakeModel
+
+NARROW = {"width": 32, "heads": 4, "bands": (2, 2, 2, 2)}
+needs_gpu = pytest.mark.skipif(
+    not (torch.cuda.is_available() and kernels.available()), reason="needs a GPU and Triton"
+)
+
+
+@needs_gpu
+@pytest.mark.parametrize("changes", [NARROW, {"width": 16, "heads": 2, "bands": (2, 2)}], ids=["32", "16"])
+@pytest.mark.parametrize(("rows", "size"), [(3, 37), (1, 1), (2, 64), (5, 1000)])
+def test_one_kernel_gives_what_the_parts_give(
+    make_model: MakeModel, changes: dict[str, object], rows: int, size: int
+) -> None:
+    model, flat = make_model(seeds=3, **changes)
+    layer = model.prepare(flat.cuda()).layers[0]
+    state = torch.randn(3, rows, size, model.config.width, generator=torch.Generator().manual_seed(1)).cuda()
+    parts = block.apply_layer(layer, state, partial(attention.attend, model.config))
+    with torch.inference_mode():
+        assert kernels.suits_narrow(model.config, layer, state)
+        torch.testing.assert_close(
+            kernels.narrow_layer(model.config, layer, state), parts, atol=2e-5, rtol=2e-5
+        )
+
+
+@needs_gpu
+def test_many_steps_end_where_the_parts_end(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, flat = make_model(seeds=2, **NARROW)
+    weights = model.prepare(flat.cuda())
+    tokens = torch.randint(0, model.config.vocab, (2, 4, 200), device="cuda")
+    with torch.inference_mode():
+        *_, whole = model.unroll(weights, tokens, 50)
+        monkeypatch.setattr(kernels, "suits_narrow", lambda *_: False)
+        *_, parts = model.unroll(weights, tokens, 50)
+    assert not torch.equal(whole, parts), "two different ways"
+    # Random weights amplify rounding from step to step; a wrong kernel would agree nowhere.
+    assert (whole - parts).abs().median() < 1e-3
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"width": 64, "heads": 4, "bands": (2, 2, 2, 2)},
+        {**NARROW, "bands": (2, 2)},
+        {**NARROW, "bands": (2, 2, 2, 3)},
+        {**NARROW, "positions": "rotary"},
+        {**NARROW, "norm": "none"},
+    ],
+    ids=["wide", "global heads", "a wider band", "rotary", "no norm"],
+)
+def test_other_blocks_go_the_usual_way(
+    make_model: MakeModel, changes: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("looped.model.kernels.narrow.triton", object())
+    model, flat = make_model(**changes)
+    layer = model.prepare(flat).layers[0]
+    pretends = _OnCuda(torch.zeros(2, 1, 4, model.config.width))
+    with torch.inference_mode():
+        assert not kernels.suits_narrow(model.config, layer, pretends)
+
+
+def test_a_cpu_and_a_training_go_the_usual_way(
+    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("looped.model.kernels.narrow.triton", object())
+    model, flat = make_model(**NARROW)
+    layer = model.prepare(flat).layers[0]
+    state = torch.zeros(2, 1, 4, 32)
+    with torch.no_grad():
+        assert not kernels.suits_narrow(model.config, layer, state), "it is on the CPU"
+        assert kernels.suits_narrow(model.config, layer, _OnCuda(state))
+        assert not kernels.suits_narrow(model.config, layer, _OnCuda(state.double()))
+    assert not kernels.suits_narrow(model.config, layer, _OnCuda(state)), "somebody may ask for gradients"
+
+
+class _OnCuda(torch.Tensor):
+    """A tensor that says it is on a GPU."""
+
+    is_cuda = True  # type: ignore[assignment]
