@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
 
-from looped.model import attention, block, kernels
-from tests.model.conftest import MakeModel
+from looped.model import LoopedTransformer, attention, block, kernels
 
+MakeModel = Callable[..., tuple[LoopedTransformer, torch.Tensor]]
 NARROW = {"width": 32, "heads": 4, "bands": (2, 2, 2, 2)}
 needs_gpu = pytest.mark.skipif(
     not (torch.cuda.is_available() and kernels.available()), reason="needs a GPU and Triton"
