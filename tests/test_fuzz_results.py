@@ -15,7 +15,7 @@ import pytest
 from damage import TEXTS, blows, changed, feed, forgeries, headers, little_memory
 from matplotlib.figure import Figure
 
-from looped import figures, figures_ladder, runs, serial
+from looped import figures, runs, serial
 from looped.bench.ladder import record
 from looped.compiler import compiled
 from looped.experiments import jobs, results, sweepfile
@@ -94,8 +94,8 @@ def metrics(path: Path) -> bool:
 
 
 def ladders(path: Path) -> bool:
-    found = figures_ladder.read_ladders([path])
-    return drawn(lambda: figures_ladder.ladder(found), path)
+    found = figures.read_ladders([path])
+    return drawn(lambda: figures.ladder(found), path)
 
 
 READERS: dict[str, tuple[object, int, Callable[[Path], Any]]] = {

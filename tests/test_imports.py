@@ -30,7 +30,7 @@ LAYERS = [
     {"methods", "loops"},
     {"compiler"},
     {"training", "evaluation", "runs"},
-    {"bench", "demo", "figures", "figures_ladder", "figures_halting", "zoo", "solve", "experiments"},
+    {"bench", "demo", "figures", "zoo", "solve", "experiments"},
     {"display"},
     {"commands", "explorer"},
     {"arguments", "cli", "__main__"},
@@ -59,8 +59,6 @@ THIRD_PARTY = {
     "runs": BARE,
     "bench": BARE | {"transformers", "matplotlib"},
     "figures": {"numpy", "matplotlib"},
-    "figures_ladder": {"numpy", "matplotlib"},
-    "figures_halting": {"numpy", "matplotlib"},
     "cli": set(),
     "__main__": set(),
 }
@@ -75,7 +73,6 @@ FRONT = {"solve", "zoo"}
 ONLY = {
     "rasp": {"errors", "vocab"},
     "figures": {"errors", "serial", "vocab"},
-    "figures_ladder": {"errors", "serial", "figures"},
     "arguments": {"errors"},
 }
 

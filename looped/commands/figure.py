@@ -37,14 +37,14 @@ class Args:
 
 def run(args: Args) -> int:
     """Reads, draws, writes."""
-    from looped import figures, figures_halting, figures_ladder  # matplotlib takes a second to load
+    from looped import figures  # matplotlib takes a second to load
 
     if not args.results:
         raise InputError("looped figure needs a file of results to draw")
     kind = args.kind
     if kind == "ladder":
-        rows = figures_ladder.read_ladders(args.results)
-        figure = figures_ladder.ladder(rows, args.title)
+        rows = figures.read_ladders(args.results)
+        figure = figures.ladder(rows, args.title)
     elif kind == "training" or (
         kind == "auto" and all(path.name == "metrics.jsonl" for path in args.results)
     ):
@@ -58,9 +58,9 @@ def run(args: Args) -> int:
                 raise InputError(f"there are no rows of the stopping rules {', '.join(args.stop)}")
         if kind == "auto":
             kind = "step" if "step" in rows[0] else "length"
-            kind = "halting" if all(map(figures_halting.is_halting, rows)) else kind
+            kind = "halting" if all(map(figures.is_halting, rows)) else kind
         if kind == "halting":
-            figure = figures_halting.halting(rows, trained, args.title)
+            figure = figures.halting(rows, trained, args.title)
         else:
             draw = figures.by_step(rows, args.title) if kind == "step" else None
             figure = draw or figures.accuracy_by_length(rows, trained, args.title)

@@ -118,12 +118,12 @@ def choice(args: Args) -> Choice:
 
 def draw(figure: Figure, batch: list[Job], folder: Path) -> list[Path]:
     """Draws a figure from its files of results alone, as SVG and PNG."""
-    from looped import figures, figures_halting
+    from looped import figures
 
     rows, trained = figures.read_rows([file for job in batch for file in jobs.result_files(job)])
     kinds = {line.kind for line in figure.lines}
     if kinds == {"halting"}:
-        drawn = figures_halting.halting(rows, trained)
+        drawn = figures.halting(rows, trained)
     else:
         drawn = figures.by_step(rows) if kinds == {"steps"} else figures.accuracy_by_length(rows, trained)
     with checkpoints.disk(folder):

@@ -19,7 +19,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from looped.errors import InputError
-from looped.figures import COLOURS, DASHES, FAINT, MARKS, STYLE, Row, is_number
+from looped.figures.reading import Row, is_number
+from looped.figures.style import COLOURS, DASHES, FAINT, MARKS, STYLE
 
 NEEDED = ("stop", "mean_steps", "needed", "held_from", "random_exit")
 TALL, WIDE = 1.9, 2.5  # inches of a panel

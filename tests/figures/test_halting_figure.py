@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from looped.errors import InputError
-from looped.figures_halting import halting, is_halting
+from looped.figures import halting, is_halting
 
 
 def row(**changes: Any) -> dict[str, Any]:

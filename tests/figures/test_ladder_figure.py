@@ -11,8 +11,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from looped.errors import InputError
-from looped.figures import COLOURS, save
-from looped.figures_ladder import ladder, read_ladders
+from looped.figures import COLOURS, ladder, read_ladders, save
 
 Cli = Callable[..., tuple[int, str, str]]
 FAILED, TOP, OPEN = {"accuracy": 0.5}, None, {"accuracy": None}

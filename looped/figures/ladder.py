@@ -24,11 +24,11 @@ from matplotlib.patches import Patch
 
 from looped import serial
 from looped.errors import InputError
-from looped.figures import COLOURS, INK, STYLE, is_text, is_whole
+from looped.figures.reading import LARGEST_FILE, is_text, is_whole
+from looped.figures.style import COLOURS, INK, STYLE
 
 Ladder = Mapping[str, Any]
 UNIFORM, WORST = "uniform", "all families"
-LARGEST_FILE = 256 * 2**20
 TRAINED = (0, (2, 1))  # dashes of the training length
 THICK = 0.8  # of a row, for all its bars
 

@@ -1,0 +1,108 @@
+"""Exact match against length: a panel a task, a line a method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from looped.figures.reading import Row
+from looped.figures.style import COLOURS, DASHES, FAINT, MARKS, STYLE, label_rows, legend, panels_of, words
+
+CLOSEST = 1.15  # how many times the last one named a length must be, to be named on an axis of doublings
+
+
+def accuracy_by_length(
+    rows: Iterable[Row],
+    trained: Mapping[str, int] | None = None,
+    title: str = "",
+    lines: Sequence[str] = (),
+    doubling: bool = False,
+) -> Figure:
+    """A panel for each task, a line for each method (and rule, where several are there); mean ± standard error.
+
+    The longest training length is a dashed upright; `lines` fixes the order of the legend; with `doubling`, every
+    doubling of the length takes the same width.
+    """
+    groups = _by_task(rows)
+    names = [*lines, *dict.fromkeys(name for task in groups.values() for name in task)]
+    names = [name for name in dict.fromkeys(names) if any(name in task for task in groups.values())]
+    with matplotlib.rc_context(fname=STYLE):
+        figure, panels = panels_of(len(groups))
+        for panel, (task, series) in zip(panels, groups.items(), strict=False):
+            for name in names:
+                if name in series:
+                    _line(panel, names.index(name), name, series[name])
+            if doubling:
+                _doubling(panel, sorted({length for values in series.values() for length in values}))
+            if task in (trained or {}):
+                _mark(panel, (trained or {})[task])
+            panel.set(title=words(task), xlabel="length", ylim=(-0.03, 1.03))
+        label_rows(panels, "exact match")
+        legend(figure, names, title)
+    return figure
+
+
+def _by_task(rows: Iterable[Row]) -> dict[str, dict[str, dict[int, list[float]]]]:
+    """task → line → length → accuracies, one a seed."""
+    listed = list(rows)
+    fields = ("recipe", "variant", "stop", "family")
+    several = {field: len({row.get(field) for row in listed}) > 1 for field in fields}
+    found: dict[str, dict[str, dict[int, list[float]]]] = {}
+    for row in listed:
+        extra = [str(row[field]) for field in several if several[field] and row.get(field)]
+        name = ", ".join([str(row["method"]), *extra])
+        lengths = found.setdefault(row["task"], {}).setdefault(name, {})
+        lengths.setdefault(row["length"], []).append(float(row["accuracy"]))
+    return found
+
+
+def _line(panel: Axes, number: int, name: str, values: Mapping[int, Sequence[float]]) -> None:
+    lengths = sorted(values)
+    means = [fmean(values[n]) for n in lengths]
+    errors = [_error(values[n]) for n in lengths]
+    colour = COLOURS[number % len(COLOURS)]
+    panel.plot(
+        lengths, means, color=colour, linestyle=DASHES[number % len(DASHES)], marker=MARKS[number % len(MARKS)],
+        markevery=max(1, len(lengths) // 8), label=words(name),
+    )  # fmt: skip
+    low = [mean - error for mean, error in zip(means, errors, strict=True)]
+    high = [mean + error for mean, error in zip(means, errors, strict=True)]
+    panel.fill_between(lengths, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _doubling(panel: Axes, lengths: Sequence[int]) -> None:
+    """A logarithmic axis that names the lengths themselves, as far as their names do not touch."""
+    named: list[int] = []
+    for length in lengths:
+        if not named or length >= CLOSEST * named[-1]:
+            named.append(length)
+    panel.set_xscale("log")
+    panel.set_xticks(named, [str(length) for length in named])
+    panel.minorticks_off()
+
+
+def _mark(panel: Axes, trained: int) -> None:
+    """A dashed upright at the longest training length, its words on the side where there is room."""
+    panel.axvline(trained, color=FAINT, linestyle="--", linewidth=1)
+    low, here = (
+        float(panel.transAxes.inverted().transform(panel.transData.transform((x, 0)))[0])
+        for x in (panel.get_xlim()[0], trained)
+    )
+    side = -1 if here - low > 0.12 else 1
+    panel.annotate(
+        "trained to here", (trained, 0.02), xytext=(3 * side, 0), textcoords="offset points",
+        fontsize=6.5, color=FAINT, rotation=90, va="bottom", ha="right" if side < 0 else "left",
+    )  # fmt: skip
+
+
+def _error(values: Sequence[float]) -> float:
+    """Standard error of the mean over seeds; 0 for one."""
+    if len(values) < 2:
+        return 0.0
+    mean = fmean(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
