@@ -4,6 +4,8 @@ Early exit is measured with a model trained for a moment, on problems of all len
 in one batch: without it every row runs for 2·T of the longest, with it a row leaves when its rule says so. Cost
 against length is measured with fresh weights, since weights do not matter there: the time of one loop step of one
 row, for heads that see everything and for heads with a band, and the exponent of a power law fitted to the longer half.
+Where a narrow block runs a whole layer in one kernel (`model/kernels/narrow.py`), that is timed against the same layer
+in parts.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ from looped.evaluation import decode, stopping
 from looped.evaluation.grid import unroll_grid
 from looped.evaluation.measure import Subject
 from looped.methods import largest_steps
+from looped.model import block, kernels
 from looped.model.config import ModelConfig
 from looped.model.loop import LoopedTransformer, Prepared
+from looped.training.recipes import make
 
 RULES = ("oracle", "threshold", "converged", "confidence")
 SHORTEST = 16  # of the lengths whose cost is measured; each is twice the one before
@@ -71,6 +75,7 @@ def measure(
             for heads in ("global", "banded")
         },
         "speedup": by_rule["none"]["seconds"] / by_rule["oracle"]["seconds"],
+        "narrow": narrow(task, length, where),
     }  # fmt: skip
 
 
@@ -90,6 +95,12 @@ def table(measured: Measured) -> Table:
         (f"{heads} heads", "exponent of a step", f"{value:.2f}", f"of an answer {value + 1:.2f}")
         for heads, value in measured["exponents"].items()
     ]
+    if measured.get("narrow"):
+        one = measured["narrow"]
+        rows.append(
+            (f"a layer of width {one['width']} in one kernel", f"row of {one['row_size']}",
+             f"{one['ms']:.4g} ms a row and step", f"{one['parts_ms'] / one['ms']:.1f} × as fast as in parts")
+        )  # fmt: skip
     return ("what", "size", "measured", "and so"), list(rows)
 
 
@@ -181,6 +192,25 @@ def cost(model: ModelConfig, task: str, longest: int, banded: bool, device: torc
             }
         )  # fmt: skip
     return rows
+
+
+def narrow(task: str, length: int, device: torch.device) -> Measured | None:
+    """A loop step of the recipe `long`'s narrow block, its layer in one kernel and in parts; None where it has none."""
+    shape = make("copy", "fop-loop-adaptive", "long", (0,)).model
+    whole = LoopedTransformer(replace(shape, vocab=len(tasks.get(task).vocab)))
+    parts = LoopedTransformer(whole.config, lambda x, matrix, bias: block.linear(x, matrix, bias))
+    size = tasks.get(task).row_size(length)
+    count = max(1, AT_ONCE[device.type] // size)
+    with torch.no_grad():
+        weights = whole.prepare(whole.layout.initialise([0], device))
+        state = torch.zeros(1, 1, 1, shape.width, device=device)
+        if not kernels.suits_narrow(whole.config, weights.layers[0], state):
+            return None
+    taken = {
+        name: 1e3 * _step_seconds(model, weights, count, size, device) / count
+        for name, model in (("ms", whole), ("parts_ms", parts))
+    }
+    return {"width": shape.width, "row_size": size, "rows": count, **taken}
 
 
 @torch.inference_mode()

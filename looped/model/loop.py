@@ -133,7 +133,7 @@ class LoopedTransformer:
         """
         h = u
         for i, layer in enumerate(weights.layers):
-            if caches is None and kernels.suits_narrow(self.config, layer, h):
+            if caches is None and self.linear is block.linear and kernels.suits_narrow(self.config, layer, h):
                 h = kernels.narrow_layer(self.config, layer, h)
             else:
                 h = self._layer(layer, h, self._attend(caches, i))

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -22,6 +23,7 @@ from looped.bench import Options, equal, infer, scale, suite, train
 from looped.bench.__main__ import main
 from looped.bench.stages import last_stage
 from looped.errors import InputError
+from looped.model import LoopedTransformer, ModelConfig, attention, block, kernels
 
 TINY: dict[str, Any] = {"device": "cpu", "width": 16, "batch": 4}
 LITTLE = "scale --seeds 1 --steps 1 --length 2 --width 16 --batch 2 --device cpu"
@@ -148,6 +150,30 @@ def test_infer_answers_with_and_without_early_exit() -> None:
         ("global", 16), ("global", 32), ("banded", 16), ("banded", 32),
     ]  # fmt: skip
     assert all(math.isfinite(value) for value in found["exponents"].values())
+
+
+def test_infer_times_a_narrow_layer_where_there_is_a_kernel_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert infer.narrow("copy", 32, torch.device("cpu")) is None
+    kernel, steps = [], []
+    step = LoopedTransformer.step
+
+    def narrow_layer(config: ModelConfig, layer: block.Layer, h: torch.Tensor) -> torch.Tensor:
+        kernel.append(h.shape)
+        return block.apply_layer(layer, h, partial(attention.attend, config))
+
+    def counted(self: LoopedTransformer, *args: Any) -> torch.Tensor:
+        steps.append(self)
+        return step(self, *args)
+
+    monkeypatch.setattr(kernels, "suits_narrow", lambda *_: True)
+    monkeypatch.setattr(kernels, "narrow_layer", narrow_layer)
+    monkeypatch.setattr(LoopedTransformer, "step", counted)
+    found = infer.narrow("copy", 32, torch.device("cpu"))
+    assert found is not None
+    assert found["ms"] > 0
+    assert found["parts_ms"] > 0
+    assert len(kernel) > 0
+    assert len(steps) == 2 * len(kernel), "the kernel's turns, and as many of the parts"
 
 
 def test_infer_takes_a_trained_seed(tmp_path: Path) -> None:
