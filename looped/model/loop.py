@@ -163,6 +163,15 @@ class LoopedTransformer:
         told = u[..., -1:, : self.config.relay].expand(*u.shape[:-1], self.config.relay)
         return torch.cat([told, u[..., self.config.relay :]], dim=-1)
 
+    def injected_from(self, grad: Tensor) -> Tensor:
+        """The gradient of what `inject` took its row from, given that of what it gave: a relay's is the sum of all."""
+        if not self.config.relay:
+            return grad
+        passed = grad.clone()
+        passed[..., :-1, : self.config.relay] = 0
+        passed[..., -1, : self.config.relay] = grad[..., : self.config.relay].sum(-2)
+        return passed
+
     def readout(self, weights: Prepared, h: Float[Tensor, "S B L D"]) -> Float[Tensor, "S B L V"]:
         """Scores of every token at every position."""
         s, b, size, d = h.shape

@@ -99,7 +99,9 @@ def backpropagate(
         else:
             torch.autograd.backward([end, cost], [wanted, torch.full_like(cost, halt_cost)])
         assert u.grad is not None
-        grad = u.grad if highest is None else hold(u.grad, highest[:, far:active])
+        grad = model.injected_from(u.grad)
+        if highest is not None:
+            grad = hold(grad, highest[:, far:active])
         flow[:, far:active] = grad
         if model.config.injection or t == 1:
             into[:, far:active] += grad

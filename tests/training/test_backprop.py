@@ -111,6 +111,14 @@ def test_the_loss_at_each_problems_own_step(tiny, task: str, method: str, length
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("method", ["fop-loop-adaptive", "fop-loop-adaptive-wo"])
+def test_what_the_last_position_tells_all_others_has_its_gradient(tiny, method: str, way: str) -> None:
+    config = tiny("copy", method, batch=6, model={"init_std": 0.3, "layers": 2, "relay": 3})
+    weights, batch, plan = drawn(config)
+    check(fast(config, weights, batch, plan, **WAYS[way]), slow(config, weights, batch))
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("task", ["copy", "multiplication"])
 def test_a_mark_is_told_when_to_speak(tiny, task: str, way: str) -> None:
     config = tiny(task, batch=6, extra=2, model={"init_std": 0.3, "layers": 2, "halting": "mark"})
