@@ -149,12 +149,15 @@ def held_from(grid: StepGrid) -> Int[Tensor, "S N"]:
 
 
 def random_exit(grid: StepGrid, mean: Float[Tensor, "S"]) -> Float[Tensor, "S"]:
-    """Accuracy per seed of leaving at a step drawn evenly from 1 to 2m - 1, whose mean is the given m.
+    """Accuracy per seed of leaving at a step drawn evenly from the widest stretch around the given mean m.
 
-    A rule that takes m steps on average and knows nothing would do as well: what a rule is worth is what it has more.
+    That is 1 to 2m - 1, or where that is more steps than there are, 2m - T to T. A rule that takes m steps on average
+    and knows nothing would do as well: what a rule is worth is what it has more.
     """
     by_step = grid.correct.double().mean(2)  # [S, T]
     step = torch.arange(1, grid.max_steps + 1, device=by_step.device)
+    first = (2 * mean - grid.max_steps).clamp(1, grid.max_steps)[:, None]
     last = (2 * mean - 1).clamp(1, grid.max_steps)[:, None]
-    share = (last - step + 1).clamp(0, 1).double()  # the last one may be in by a part
+    # the outermost steps may be in by a part
+    share = ((last - step + 1).clamp(0, 1) * (step - first + 1).clamp(0, 1)).double()
     return (by_step * share).sum(1) / share.sum(1)

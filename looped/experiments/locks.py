@@ -29,19 +29,23 @@ def hold(path: Path, patience_s: float | None = None) -> IO[bytes] | None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody has a lock; looking takes it for a moment, which `hold` waits out."""
+    """Whether somebody has a lock; looking shares it for a moment, which `hold` waits out.
+
+    A shared lock is enough to meet a holder. Others may look at the same time, and over NFS, where an exclusive one
+    needs a file open for writing, nothing has to be.
+    """
     try:
         with open(path, "rb") as file:
-            return not _flock(file)
+            return not _flock(file, shared=True)
     except OSError:
         return False
 
 
-def _flock(file: IO[bytes]) -> bool:
+def _flock(file: IO[bytes], shared: bool = False) -> bool:
     if sys.platform == "win32":
         return True
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError:
         return False
     return True

@@ -89,7 +89,16 @@ def test_from_where_an_answer_is_held() -> None:
 
 @pytest.mark.parametrize(
     ("mean", "expected"),
-    [(1.0, 0.0), (2.0, 1 / 3), (2.5, 0.5), (1.5, 0.0), (1.75, 0.5 / 2.5), (9.0, 0.5)],
+    [
+        (1.0, 0.0),
+        (2.0, 1 / 3),
+        (2.5, 0.5),
+        (1.5, 0.0),
+        (1.75, 0.5 / 2.5),
+        (3.0, 2 / 3),
+        (3.25, 0.8),
+        (4.0, 1.0),
+    ],
 )
 def test_a_random_exit_by_hand(mean: float, expected: float) -> None:
     grid = grid_of([[0.0] * 4], [[N, N, Y, Y]])
