@@ -82,13 +82,18 @@ class Watch:
 
     # --- going on later ------------------------------------------------------------------------------------
     def state(self) -> tuple[dict[str, Tensor], Metadata]:
-        """What a checkpoint has to hold; weights only of seeds whose loss is too high right now."""
-        rows = {f"good.{i}": self._good[i] for i, above in enumerate(self._above) if above}
-        return rows, {"watch": json.dumps({"stopped": self.stopped, "above": self._above})}
+        """What a checkpoint has to hold; of the good weights only those that are not the present ones.
+
+        They are those of the last report, and a checkpoint may come between two: what has happened since may be bad.
+        """
+        now = self.engine.evaluated_weights
+        good = [i for i in range(len(self._good)) if not torch.equal(self._good[i], now[i])]
+        told = {"stopped": self.stopped, "above": self._above, "good": good}
+        return {f"good.{i}": self._good[i] for i in good}, {"watch": json.dumps(told)}
 
     def places(self, metadata: Metadata) -> dict[str, Tensor]:
         """The rows a checkpoint with these texts has to hold, and tensors of their shape and type."""
-        return {f"good.{i}": self._good[i] for i, above in enumerate(self._kept(metadata)["above"]) if above}
+        return {f"good.{i}": self._good[i] for i in self._kept(metadata)["good"]}
 
     def _kept(self, metadata: Metadata) -> dict[str, Any]:
         """What `state` wrote, each part of the type it had."""
@@ -103,7 +108,12 @@ class Watch:
             type(steps) is int and 0 <= steps < PATIENCE for steps in above
         ):
             raise InputError("what it says of seeds that go wrong is damaged")
-        return {"stopped": stopped, "above": above}
+        usual = [i for i, steps in enumerate(above) if steps]  # all that older checkpoints held
+        good = kept.get("good", usual) if isinstance(kept, dict) else usual
+        known = isinstance(good, list) and all(type(i) is int and 0 <= i < len(seeds) for i in good)
+        if not known or len(set(good)) < len(good):
+            raise InputError("what it says of good weights is damaged")
+        return {"stopped": stopped, "above": above, "good": good}
 
     def restore(self, tensors: dict[str, Tensor], metadata: Metadata) -> None:
         """The inverse, once the engine itself is restored."""
@@ -111,6 +121,5 @@ class Watch:
         self.stopped = {int(seed): why for seed, why in kept["stopped"].items()}
         self._above = kept["above"]
         self._good.copy_(self.engine.evaluated_weights)
-        for i, above in enumerate(self._above):
-            if above:
-                self._good[i].copy_(tensors[f"good.{i}"])
+        for i in kept["good"]:
+            self._good[i].copy_(tensors[f"good.{i}"])

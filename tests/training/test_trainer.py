@@ -330,6 +330,20 @@ def test_a_seed_on_its_way_out_goes_there_in_two_sittings_too(tiny, tmp_path: Pa
     same(tmp_path / "whole", tmp_path / "broken")
 
 
+def test_what_went_wrong_since_the_last_report_is_not_taken_for_good_weights(
+    tiny, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr("looped.training.watch.PATIENCE", 15)
+    spoil(
+        monkeypatch, seed=1, at=22, factor=100.0
+    )  # reports come after 21 and 28 steps, the checkpoint between
+    config = tiny(steps=60)
+    train(config, tmp_path / "whole", cadence=OFTEN)
+    train(config, tmp_path / "broken", cadence=OFTEN, stop=after(25))
+    train(config, tmp_path / "broken", cadence=OFTEN)
+    same(tmp_path / "whole", tmp_path / "broken")
+
+
 def _names(path: Path) -> list[str]:
     return list(checkpoints.load(path, runs.STATE_KIND, lambda metadata, shapes: None)[1])
 
