@@ -76,8 +76,8 @@ def test_a_plan_computes_every_row_until_it_may_be_done(rows: list[tuple[int, in
 def test_stratified_rows_stay_within_their_bounds(
     tiny, task_name: str, method_name: str, longest: int, batch: int
 ) -> None:
-    config = tiny(task_name, method_name, max_length=12, batch=batch)
     task, method = tasks.get(task_name), methods.get(method_name)
+    config = tiny(task_name, method_name, max_length=12, batch=batch * task.variants)
     split = curriculum.strata(config, longest)
     part, first, last, variant = (
         torch.tensor(x) for x in (split.part, split.first, split.last, split.variant)
@@ -106,6 +106,16 @@ def test_stratified_lengths_are_uniform_over_the_batch(tiny) -> None:
     assert torch.allclose(share, torch.full((7,), 1 / 7), atol=0.003)
     spread = torch.stack([(drawn == n).sum(1).double() for n in range(1, 8)]).var(1)
     assert float(spread.max()) < 1.0, "each batch holds nearly its share of every length"
+
+
+@pytest.mark.parametrize("batch", [1, 3, 33])
+def test_a_batch_that_would_leave_a_variant_short_is_refused(tiny, batch: int) -> None:
+    with pytest.raises(InputError, match=f"the batch must be a multiple of 2, not {batch}$"):
+        tiny("multiplication", batch=batch)
+    assert tiny("multiplication", batch=batch, lengths="iid").batch == batch, (
+        "drawn independently, each may come"
+    )
+    assert tiny("copy", batch=batch).batch == batch
 
 
 def test_both_variants_get_the_same_lengths(tiny) -> None:
