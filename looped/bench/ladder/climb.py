@@ -16,7 +16,7 @@ from looped import provenance
 from looped.bench.ladder import ALL, FLOOR, LENGTHS, LEVELS, SAMPLES, STEP_SAMPLES
 from looped.bench.ladder.contenders import Contender
 from looped.bench.ladder.record import Json, Record
-from looped.bench.ladder.rung import measure_rung, measure_steps
+from looped.bench.ladder.rung import has_steps, measure_rung, measure_steps
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.measure import ORACLE, Subject, check, usual_stops
@@ -155,7 +155,7 @@ def _is_there(contender: Contender, length: int, family: str, settings: Settings
 
 
 def _wants_steps(contender: Contender, family: str, settings: Settings) -> bool:
-    return family == UNIFORM and contender.subject.method.adaptive and settings.step_samples > 0
+    return family == UNIFORM and has_steps(contender.subject) and settings.step_samples > 0
 
 
 def _measure(

@@ -52,8 +52,8 @@ def measure_rung(
     """
     rules = check(subject, [length], samples, stops=stops, family=family)
     online = [rule for rule in rules if isinstance(rule, OnlineRule)]
-    if not subject.method.adaptive or len(online) < len(rules):
-        last = 2 * oracle_steps(subject, length) if subject.method.adaptive else None
+    if not has_steps(subject) or len(online) < len(rules):
+        last = 2 * oracle_steps(subject, length) if has_steps(subject) else None
         return measure(subject, [length], samples, seed=seed, stops=stops, family=family, max_steps=last)
     found = tally_rows(subject, length, family, samples, seed=seed, rules=online, state=state, pause=pause)
     if found is None:
@@ -66,6 +66,11 @@ def measure_rung(
         for r, rule in enumerate(rules)
         for s, name in enumerate(subject.seeds)
     ]  # fmt: skip
+
+
+def has_steps(subject: Subject) -> bool:
+    """Whether there is a loop to look into: not where the depth is fixed, nor where answers come token by token."""
+    return subject.method.adaptive and subject.method.prediction == "fop"
 
 
 # --- what the steps show -----------------------------------------------------------------------------------
@@ -81,7 +86,7 @@ def measure_steps(
     pause: Pause = lambda state: False,
 ) -> list[Json] | None:
     """Overrun and drift of every seed on uniform inputs; None if `pause` said to leave off."""
-    assert subject.method.adaptive, "a method of fixed depth has no steps"
+    assert has_steps(subject), "a method of fixed depth has no steps"
     needed = oracle_steps(subject, length)
     last = needed + max(extras(needed).values())
     found = tally_steps(subject, length, samples, seed=seed, last=last, state=state, pause=pause)

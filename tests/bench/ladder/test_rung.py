@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from looped.bench.ladder.rung import drift, extras, measure_rung, measure_steps, step_record, window
+from looped import methods, tasks
+from looped.bench.ladder.rung import (
+    drift,
+    extras,
+    has_steps,
+    measure_rung,
+    measure_steps,
+    step_record,
+    window,
+)
 from looped.bench.ladder.watch import watch
 from looped.evaluation import grid, stopping
 from looped.evaluation.grid import correct_at, unroll_grid
 from looped.evaluation.measure import Subject, draw_batches, length_grid, measure
 from looped.evaluation.reading import read
 from looped.evaluation.stopping import OnlineRule
+from looped.model import build
+from looped.training.recipes import make
 
 Make = Callable[..., Subject]
 ONLINE = ("oracle", "converged", "converged=1", "threshold=0.5", "threshold=0.02")
@@ -64,6 +76,17 @@ def test_one_pass_ends_when_nobody_waits(exact: Make, monkeypatch: pytest.Monkey
     assert found.correct.all()
     assert found.steps[:, 0, 0].tolist() == [6, 9]
     assert len(steps) == 9
+
+
+@pytest.mark.parametrize("method", ["ut", "pondernet"])
+def test_who_answers_token_by_token_is_measured_as_evaluate_does(method: str) -> None:
+    config = make("parity", method, "quick", (0, 1))
+    model = build(replace(config.model, width=16, heads=2))
+    weights = model.prepare(model.layout.initialise([0, 1]))
+    subject = Subject(tasks.get("parity"), methods.get(method), model, weights, (0, 1), 3, "quick")
+    rows = measure_rung(subject, 3, "uniform", 40, seed=0, stops=["halt"])
+    assert rows == measure(subject, [3], 40, seed=0, stops=["halt"])
+    assert not has_steps(subject)
 
 
 @pytest.mark.parametrize("family", ["uniform", "zeros", "repeated", "p=0.2"])
