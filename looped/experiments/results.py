@@ -73,8 +73,11 @@ def stack(path: Path, seeds: list[Trained], device: torch.device, precision: Pre
     """Seeds of one model side by side, found at `path`."""
     config = seeds[0].config
     model = build(config.model)
+    dtype = DTYPES[precision]
+    if precision == "fp32":  # a model made of large whole numbers says itself that it needs more
+        dtype = torch.promote_types(dtype, getattr(torch, config.model.precision))
     with torch.no_grad():
-        weights = model.prepare(torch.stack([seed.row for seed in seeds]).to(device), DTYPES[precision])
+        weights = model.prepare(torch.stack([seed.row for seed in seeds]).to(device), dtype)
     subject = Subject(
         tasks.get(config.task), methods.get(config.method), model, weights,
         tuple(seed.seed for seed in seeds), config.max_length, config.recipe, loops.parse(config.loops),

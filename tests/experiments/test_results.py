@@ -12,10 +12,11 @@ from forked import FEW
 
 from looped.errors import InputError
 from looped.evaluation import stopping
-from looped.evaluation.measure import length_grid
+from looped.evaluation.measure import length_grid, measure
 from looped.experiments import results
 from looped.experiments.plan import Plan
 from looped.training.config import TrainConfig
+from looped.training.recipes import from_program, make
 from looped.training.trainer import Cadence, train
 
 CPU = torch.device("cpu")
@@ -45,6 +46,19 @@ def test_there_and_back(trained, tmp_path: Path) -> None:
     assert [(row["length"], row["stop"], row["seed"]) for row in made["rows"]] == [
         (length, stop, seed) for length in (2, 4) for stop in ("oracle", "confidence") for seed in (0, 5)
     ]
+
+
+def test_a_model_that_needs_float64_is_measured_in_it(tmp_path: Path) -> None:
+    plain = make("addition", "fop-loop-adaptive", "quick", (0,))
+    config = replace(
+        from_program(plain, "compiled"), steps=1, interval=1, max_length=4, lr=(1e-12,), warmup=0
+    )
+    train(config, tmp_path, cadence=Cadence(samples=4))
+    loaded = results.load(tmp_path, CPU)
+    assert loaded.subject.weights.readout.dtype == torch.float64
+    (row,) = measure(loaded.subject, [12], 32, seed=0)
+    assert row.accuracy == 1.0, "in fp32 its squares of positions are no longer exact"
+    assert results.load(tmp_path, CPU, "bf16").subject.weights.readout.dtype == torch.bfloat16
 
 
 def test_evaluate_gives_the_same_rows(trained, cli) -> None:

@@ -44,7 +44,7 @@ class Request:
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     precision: Precision = "fp32"
-    """Of the weights and of matrix products."""
+    """Of the weights and of matrix products; fp32, or the model's own where that is finer."""
     seed: int = 0
     """Of the test problems."""
     step_samples: int = STEP_SAMPLES
