@@ -50,9 +50,11 @@ class LayerTape:
 
 def suits(config: TrainConfig, plan: Plan | None, size: int, device: torch.device) -> bool:
     """Whether a stage can run this way: on CUDA, all gradients, rows that fit the attention kernel."""
-    plain_rows = config.model.positions not in ("rotary", "alibi") and size <= kernels.LONGEST
+    model = config.model
+    fits = size <= kernels.LONGEST and model.head_size <= kernels.WIDEST and model.precision != "float64"
+    plain_rows = model.positions not in ("rotary", "alibi") and fits
     whole = plan is not None and not (config.checkpointing or config.backprop or config.whole)
-    return device.type == "cuda" and kernels.available() and plain_rows and whole and config.model.ordinary
+    return device.type == "cuda" and kernels.available() and plain_rows and whole and model.ordinary
 
 
 class FusedLoop:

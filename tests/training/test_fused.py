@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from looped.batches import Batch
 from looped.model import kernels
+from looped.training import fused
 from looped.training.accumulate import GradientStore
 from looped.training.backprop import backpropagate
 from looped.training.config import TrainConfig
@@ -133,6 +134,25 @@ def test_graphs_give_what_eager_steps_give(case: str) -> None:
         engine = Engine(config_of(case), "cuda", precision=torch.float32, graphs=graphs)
         losses.append(torch.stack([engine.step().loss.clone() for _ in range(20)]))
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "suits"),
+    [
+        ({}, True),
+        ({"width": 512, "heads": 2}, False),  # heads of 256 numbers do not fit the attention kernel's tile
+        ({"precision": "float64"}, False),
+        ({"positions": "rotary"}, False),
+    ],
+)
+def test_who_goes_this_way(changes: dict[str, object], suits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "available", lambda: True)
+    config = config_of("copy")
+    config = replace(config, model=replace(config.model, **changes))
+    plan = Engine(config).stage(5).plan
+    assert fused.suits(config, plan, 20, torch.device("cuda")) == suits
+    assert not fused.suits(config, plan, 20, torch.device("cpu"))
+    assert not fused.suits(config, plan, kernels.LONGEST + 1, torch.device("cuda"))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -7,6 +7,7 @@ buffer can be read and written in place.
 from looped.model.kernels.adamw import adamw
 from looped.model.kernels.attention import (
     LONGEST,
+    WIDEST,
     attend,
     attention_backward,
     attention_forward,
@@ -26,6 +27,7 @@ from looped.model.kernels.rows import (
 
 __all__ = [
     "LONGEST",
+    "WIDEST",
     "adamw",
     "attend",
     "attention_backward",

@@ -23,6 +23,7 @@ except ImportError:  # a CPU build of torch comes without
     triton = None
 
 LONGEST = 128  # positions that still fit one tile
+WIDEST = 128  # numbers of a head that do
 
 
 def available() -> bool:
@@ -32,7 +33,7 @@ def available() -> bool:
 
 def suits(config: ModelConfig, qkv: Tensor) -> bool:
     """Whether `attend` can take these rows."""
-    short = qkv.shape[1] <= LONGEST and config.head_size <= 128
+    short = qkv.shape[1] <= LONGEST and config.head_size <= WIDEST
     known = config.ordinary and qkv.dtype != torch.float64
     return available() and qkv.is_cuda and short and known and config.positions not in ("rotary", "alibi")
 
