@@ -109,7 +109,7 @@ def test_links_lead_somewhere(page: str) -> None:
     assert [target for target in local if not (ROOT / target).exists()] == []
 
 
-LADDERS = ("parity", "copy", "addition", "multiplication", "unique_set")
+LADDERS = ("parity", "copy", "addition", "binary_sum", "multiplication", "unique_set")
 
 
 def test_the_ladders_table_is_drawn_from_the_results() -> None:
