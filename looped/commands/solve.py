@@ -18,7 +18,6 @@ import tyro
 from looped import devices, tasks
 from looped.commands import print_json
 from looped.errors import InputError
-from looped.evaluation import stopping
 from looped.solve import Answer, Solver, answer, load
 from looped.solve.answers import shown
 from looped.solve.solver import steps
@@ -56,7 +55,7 @@ def run(args: Args) -> int:
     solver = load(own(task.name, args.model), devices.pick(args.device))
     if solver.task is not task:
         raise InputError(f"{args.model} is a model for {solver.task.name}, not for {task.name}")
-    stopping.get(args.stop or solver.rule)  # a complaint about the rule comes before any question is read
+    answer(solver, [], args.stop)  # a complaint about the rule comes before any question is read
     if args.question is not None:
         if args.file is not None:
             raise InputError("give a question or --file, not both")

@@ -53,21 +53,33 @@ def run_adaptive(
     rule: Rule,
     max_steps: int,
     *,
+    limits: Int[Tensor, "N"] | None = None,
     chunk: int | None = None,
 ) -> Answers:
-    """The answer of every row at the step the rule chooses, at most `max_steps`.
+    """The answer of every row at the step the rule chooses, at most `max_steps`, and at most its own of `limits`.
 
-    A rule that needs to see every step first costs a whole unroll, and then the steps it chose.
+    A rule that needs to see every step first costs a whole unroll, and then the steps it chose. It sees rows of one
+    limit at a time, so that none chooses from steps that it may not take.
     """
     seeds, rows = weights.embed.shape[0], batch.tokens.shape[0]
+    if limits is None:
+        limits = torch.full_like(batch.steps, max_steps)
+    limits = limits.clamp(max=max_steps)
+    needed = batch.steps.expand(seeds, rows)
     if not isinstance(rule, OnlineRule):
-        grid = unroll_grid(model, weights, batch, max_steps, chunk=chunk, motion=rule.needs_motion)
-        needed = rule.steps(grid)
+        needed = torch.empty_like(needed)
+        for limit in sorted(set(limits.tolist())):
+            alike = limits == limit
+            grid = unroll_grid(
+                model, weights, batch.rows(alike), limit, chunk=chunk, motion=rule.needs_motion
+            )
+            needed[:, alike] = rule.steps(grid)
         rule = Oracle()
-    else:
-        needed = batch.steps.expand(seeds, rows)
-    if isinstance(rule, Oracle) and int(needed.max()) > max_steps:
-        raise InputError(f"the oracle stops at step {int(needed.max())}, but only {max_steps} are allowed")
+    if isinstance(rule, Oracle) and len(late := (needed > limits).nonzero()):
+        seed, row = late[0].tolist()
+        raise InputError(
+            f"the oracle stops at step {int(needed[seed, row])}, but only {int(limits[row])} are allowed"
+        )
     chunk = chunk or rows_at_once(model.config, seeds, batch.tokens.shape[1], batch.tokens.device)
     answers = Answers(
         batch.tokens.expand(seeds, -1, -1).clone(),
@@ -77,7 +89,7 @@ def run_adaptive(
     for first in range(0, rows, chunk):
         here = slice(first, first + chunk)
         part = Answers(answers.tokens[:, here], answers.steps[:, here], answers.surprise[:, here])
-        _run_chunk(model, weights, batch.rows(here), needed[:, here], rule, max_steps, part)
+        _run_chunk(model, weights, batch.rows(here), needed[:, here], rule, limits[here], part)
     return answers
 
 
@@ -87,7 +99,7 @@ def _run_chunk(
     batch: Batch,
     needed: Int[Tensor, "S N"],
     rule: OnlineRule,
-    max_steps: int,
+    limits: Int[Tensor, "N"],
     into: Answers,
 ) -> None:
     """Runs one chunk and writes its answers into `into`."""
@@ -104,7 +116,7 @@ def _run_chunk(
     h: Tensor | None = None
     before: Tensor | None = None
     last: Tensor | None = None
-    for t in range(1, max_steps + 1):
+    for t in range(1, int(limits.max()) + 1):
         after = model.step(weights, model.inject(h, x))
         seen, h = gate.after(after)
         counted = batch.loss_mask[row, start:]
@@ -117,9 +129,7 @@ def _run_chunk(
         moved = motion(last, seen) if rule.needs_motion else None
         last = seen if rule.needs_motion else None
         now = Present(t, reading.surprise, unchanged, needed[every, row], done, gate.halted, moved)
-        stops = running & rule.stops(now)
-        if t == max_steps:
-            stops = running
+        stops = running & (rule.stops(now) | (limits[row] <= t))
         _write(into, reading.answer, reading.surprise, counted, start, t, stops, row)
         running = running & ~stops
         left = int(running.sum(1).max())

@@ -2,7 +2,8 @@
 
 Many questions are sorted by length and answered a parcel at a time, so that memory stays bounded whatever is asked;
 a row that is done leaves its parcel. Every question gets the answer it would get alone: rows of unequal length only
-share a parcel under rules that look at nothing but a row's own state and step.
+share a parcel under rules that look at nothing but a row's own state and step, each waits no longer than its own
+limit, and a rule that stops all rows together sees one at a time.
 
 Shapes: N questions of a parcel, L positions, W positions from the first that counts, V vocabulary.
 """
@@ -16,6 +17,8 @@ from functools import partial
 from typing import overload
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from looped import batches
 from looped.batches import Batch
@@ -35,6 +38,7 @@ SPARE_STEPS = 4  # more than twice T(n), for a rule that has not stopped by then
 COMPILED = "compiled"  # the recipe of a program in weights
 SLACK = 1.15  # how many times the shortest row of a parcel the longest may be
 ALONE_OR_NOT = ("oracle", "halt")  # rules that stop a row at the same step whatever it shares a parcel with
+TOGETHER = ("confidence-batch",)  # rules that choose one step for a whole parcel
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,6 +110,8 @@ def answer(solver: Solver, questions: Sequence[list[str]], stop: str | None = No
         raise InputError(
             f"{solver.method.name} has a fixed depth: only oracle applies to it, not {rule.name}"
         )
+    if solver.method.universal and rule.name != "halt":
+        raise InputError(f"{solver.method.name} decides itself when to stop: only halt applies to it")
     parcels = list(_parcels(solver, questions, rule))
     work = [[questions[i] for i in members] for members in parcels]
     answers: dict[int, Answer] = {}
@@ -124,7 +130,7 @@ def device(solver: Solver) -> torch.device:
 @torch.inference_mode()
 def _answer(solver: Solver, rule: stopping.Rule, questions: list[list[str]]) -> list[Answer]:
     """Answers to the questions of a parcel."""
-    task, batch = solver.task, _batch(solver, questions)
+    task, (batch, limits) = solver.task, _batch(solver, questions)
     with fitting_threads(solver.model.config, batch.tokens.numel()):
         if solver.method.prediction == "ntp":
             loops = int(batch.steps[0])
@@ -132,8 +138,8 @@ def _answer(solver: Solver, rule: stopping.Rule, questions: list[list[str]]) -> 
                 loops = max(loops, largest_steps(task, solver.trained_max_length))
             found = decode.generate(solver.model, solver.weights, batch, loops, task.vocab.eos)
         else:
-            most = _most(solver, batch)
-            found = decode.run_adaptive(solver.model, solver.weights, batch, rule, most)
+            most = int(limits.max())
+            found = decode.run_adaptive(solver.model, solver.weights, batch, rule, most, limits=limits)
     starts = batch.loss_mask.int().argmax(1).tolist()
     rows = zip(
         questions,
@@ -160,12 +166,12 @@ def steps(solver: Solver, question: list[str], most: int | None = None) -> Itera
     """The loop on a question given as token names, after step 1, 2, …, `most` (or T)."""
     if solver.method.prediction == "ntp":
         raise InputError(f"{solver.method.name} decodes token by token and has no steps to show")
-    batch = _batch(solver, [question])
+    batch, limits = _batch(solver, [question])
     if most is not None and most < 1:
         raise InputError(f"the number of loop steps must be at least 1, not {most}")
     needed = int(batch.steps[0])
     if most is None and solver.model.config.says_done:
-        return _steps(solver, batch, _most(solver, batch), until_done=True)
+        return _steps(solver, batch, int(limits[0]), until_done=True)
     return _steps(solver, batch, most or needed)
 
 
@@ -192,12 +198,6 @@ def _steps(solver: Solver, batch: Batch, most: int, until_done: bool = False) ->
             return
 
 
-def _most(solver: Solver, batch: Batch) -> int:
-    """How many steps a rule may wait: twice T, or twice what training gave, and a few more."""
-    twice = 2 * (1 if solver.loops.plain else solver.loops.upto or 1)
-    return twice * int(batch.steps.max()) + SPARE_STEPS
-
-
 def _parcels(solver: Solver, questions: Sequence[list[str]], rule: stopping.Rule) -> Iterator[list[int]]:
     """The questions' numbers, those that are answered together in one list."""
     task, config = solver.task, solver.model.config
@@ -211,7 +211,8 @@ def _parcels(solver: Solver, questions: Sequence[list[str]], rule: stopping.Rule
         if parcel:
             shortest, size = task.row_size(keys[parcel[0]][0]), task.row_size(keys[i][0])
             room = rows_at_once(config, 1, size, device(solver))
-            fits = len(parcel) < room and size <= SLACK * shortest if mixed else keys[i] == keys[parcel[0]]
+            alike = keys[i] == keys[parcel[0]] and rule.name not in TOGETHER
+            fits = len(parcel) < room and size <= SLACK * shortest if mixed else alike
             if not fits:
                 yield parcel
                 parcel = []
@@ -220,8 +221,11 @@ def _parcels(solver: Solver, questions: Sequence[list[str]], rule: stopping.Rule
         yield parcel
 
 
-def _batch(solver: Solver, questions: list[list[str]]) -> Batch:
-    """Rows as long as the longest needs; in each only those positions count that it would have alone."""
+def _batch(solver: Solver, questions: list[list[str]]) -> tuple[Batch, Int[Tensor, "N"]]:
+    """Rows as long as the longest needs; in each only those positions count that it would have alone.
+
+    With them how many steps a rule may wait for each: twice T, or twice the most that training gave, and a few more.
+    """
     task, method = solver.task, solver.method
     problems = task.problems(questions)
     lengths = problems.length.tolist()
@@ -230,10 +234,12 @@ def _batch(solver: Solver, questions: list[list[str]]) -> Batch:
     )
     own = torch.tensor([task.row_size(n) + method.pause for n in lengths])
     counted = batch.loss_mask & (torch.arange(batch.tokens.shape[1]) < own[:, None])
-    steps = method.steps(task, problems.steps, solver.trained_max_length)
+    steps = last = method.steps(task, problems.steps, solver.trained_max_length)
     if not solver.loops.plain:
         steps = solver.loops.first(problems.steps, problems.question_length)
-    return replace(batch, loss_mask=counted, steps=steps).to(device(solver))
+        last = solver.loops.last(problems.steps, problems.question_length)
+    limits = (2 * last + SPARE_STEPS).to(device(solver))
+    return replace(batch, loss_mask=counted, steps=steps).to(device(solver)), limits
 
 
 def text_of(task: Task, ids: list[int]) -> str:

@@ -17,6 +17,7 @@ from looped.model import build
 from looped.rasp import programs
 from looped.solve import solver
 from looped.solve.solver import Solver
+from looped.training import start
 from looped.zoo import shelf
 
 COMPILED = "-compiled"  # after a task's name: its program, compiled when it is asked for
@@ -81,7 +82,16 @@ def _of_program(name: str, made: Compiled, device: torch.device | str) -> Solver
         )
     method = methods.get("fop-loop-adaptive-wo")
     task, weights = tasks.get(made.card.program), made.prepare(device)
-    return Solver(name, task, method, made.model, weights, made.card.max_length, recipe=solver.COMPILED)
+    return Solver(
+        name,
+        task,
+        method,
+        made.model,
+        weights,
+        made.card.max_length,
+        recipe=solver.COMPILED,
+        loops=loops.parse(start.loops(task.name)),  # the program's own steps, which may be more than T(n)
+    )
 
 
 def _of_seed(name: str, path: Path, device: torch.device | str) -> Solver:

@@ -187,3 +187,30 @@ def test_the_oracle_must_be_within_the_steps_allowed(subject: MakeSubject, batch
     who = subject("copy")
     with pytest.raises(InputError, match="stops at step 6, but only 5 are allowed"):
         run_adaptive(who.model, who.weights, batch_for(who, [6, 2]), stopping.get("oracle"), 5)
+
+
+@pytest.mark.parametrize("chunk", [4, None])
+@pytest.mark.parametrize("rule", ["confidence", "threshold=0.05", "threshold=1e-9", "converged=2"])
+def test_a_row_stops_at_its_own_limit(
+    rule: str, chunk: int | None, subject: MakeSubject, batch_for: MakeBatch
+) -> None:
+    who = subject("copy")
+    batch = batch_for(who, [6, 1, 3, 6, 5, 2, 4, 6, 1, 3, 2])
+    limits = torch.tensor([9, 2, 7, 3, 9, 1, 4, 30, 6, 2, 5])
+    stops = stopping.get(rule)
+    got = run_adaptive(who.model, who.weights, batch, stops, 12, limits=limits, chunk=chunk)
+    for i, limit in enumerate(limits.tolist()):
+        alone = run_adaptive(who.model, who.weights, batch.rows(slice(i, i + 1)), stops, min(limit, 12))
+        assert torch.equal(got.steps[:, i], alone.steps[:, 0])
+        assert torch.equal(got.tokens[:, i], alone.tokens[:, 0])
+
+
+def test_the_oracle_must_be_within_each_rows_limit(subject: MakeSubject, batch_for: MakeBatch) -> None:
+    who = subject("copy")
+    batch, oracle = batch_for(who, [6, 2]), stopping.get("oracle")
+    assert (
+        run_adaptive(who.model, who.weights, batch, oracle, 9, limits=torch.tensor([6, 2])).steps.tolist()
+        == [[6, 2]] * 2
+    )
+    with pytest.raises(InputError, match="stops at step 2, but only 1 are allowed"):
+        run_adaptive(who.model, who.weights, batch, oracle, 9, limits=torch.tensor([8, 1]))

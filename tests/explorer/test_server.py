@@ -75,7 +75,7 @@ def test_the_licences_of_what_is_shipped_are_there() -> None:
 
 def test_a_run_is_told_from_start_to_end(running: Running) -> None:
     start, *steps, end = lines(running, {"model": "addition-compiled", "question": "10+11"})
-    assert (start["kind"], start["expected"], start["needed"], start["from"]) == ("start", "101", 2, 5)
+    assert (start["kind"], start["expected"], start["needed"], start["from"]) == ("start", "101", 3, 5)
     assert [step["step"] for step in steps] == list(range(1, start["steps"] + 1))
     assert end["kind"] == "end"
     halt = next(rule for rule in end["rules"] if rule["name"] == "halt")

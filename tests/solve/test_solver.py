@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import looped
-from looped import InputError, runs, solve, tasks
+from looped import InputError, loops, methods, runs, solve, tasks
+from looped.model import build
 from looped.model.weights import Layout
+from looped.rasp import programs
+from looped.serial import override
 from looped.solve import Solver
 from looped.solve.answers import Answer, Answers
 from looped.solve.solver import _parcels, answer
@@ -31,6 +35,17 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> Solver:
     return solve.load(folder / "r")
 
 
+def never_done(steps: str) -> Solver:
+    """An untrained model that could say when it is done and never does; `steps` is what its training gave."""
+    changes = ["model.halting=mark", "model.halt_bias=-50", "model.positions=start", f"loops={steps}"]
+    lively = ["model.init_std=0.8", "model.embedding_std=1"]
+    config = override(recipes.make("copy", "fop-loop-adaptive", "quick", (0,)), changes + lively)
+    model = build(config.model)
+    weights = model.prepare(model.layout.initialise([3]))
+    task, method = tasks.get(config.task), methods.get(config.method)
+    return Solver("untrained", task, method, model, weights, 10, loops=loops.parse(config.loops))
+
+
 def questions(count: int, longest: int) -> list[str]:
     draw = random.Random(1)
     return ["".join(draw.choices("01", k=draw.randint(1, longest))) for _ in range(count)]
@@ -44,7 +59,9 @@ def test_three_lines() -> None:
     assert "10001" in found._repr_html_()
 
 
-@pytest.mark.parametrize("rule", ["oracle", "confidence", "threshold", "converged"])
+@pytest.mark.parametrize(
+    "rule", ["oracle", "confidence", "confidence-batch", "threshold", "converged", "settled"]
+)
 def test_among_others_as_alone(untrained: Solver, rule: str) -> None:
     asked = questions(40, 12)
     together = untrained.solve(asked, rule)
@@ -54,15 +71,63 @@ def test_among_others_as_alone(untrained: Solver, rule: str) -> None:
         assert among.confidence == pytest.approx(alone.confidence, abs=1e-4)
 
 
-def test_compiled_programs_answer_mixed_lengths() -> None:
-    draw = random.Random(0)
-    for name, task in tasks.TASKS.items():
-        generator = torch.Generator().manual_seed(0)
-        lengths = torch.tensor([draw.randint(1, 9) for _ in range(12)])
-        problems = task.sample(lengths, generator, max_length=9)
-        rows = zip(problems.question.tolist(), problems.question_length.tolist(), strict=True)
-        texts = [task.format_question(task.vocab.decode(row[:n])) for row, n in rows]
-        assert looped.load(f"{name}-compiled").solve(texts).accuracy == 1, name
+@pytest.mark.parametrize("rule", ["halt", "halt=0.9", "halt-mode", "confidence", "threshold=1e-9"])
+def test_who_never_stops_waits_no_longer_beside_a_longer_question(rule: str) -> None:
+    model, draw = never_done("q"), random.Random(2)
+    asked = ["".join(draw.choices("01", k=k)) for k in (8, 9, 8, 9, 8, 8)]
+    for text, among in zip(asked, model.solve(asked, rule), strict=True):
+        alone = model.solve(text, rule)
+        assert (among.answer, among.steps) == (alone.answer, alone.steps)
+
+
+def test_the_model_above_goes_on_changing_its_mind() -> None:
+    """Keeps the test above honest: a few steps more would have been seen."""
+    rows = [step.row for step in never_done("q").steps("10110100", most=24)]
+    assert len(set(rows[-6:])) > 1
+
+
+@pytest.mark.parametrize(
+    ("given", "most"),
+    [("T", 14), ("T+1", 16), ("2T", 24), ("T..3T", 34), ("16", 36), ("q", 14), ("q..2q", 24), ("4q..5q", 54)],
+)
+def test_who_never_stops_ends_after_twice_what_training_gave(given: str, most: int) -> None:
+    model = never_done(given)
+    assert model.solve("10110").steps == most
+    assert len(list(model.steps("10110"))) == most
+
+
+@pytest.mark.parametrize("name", tasks.TASKS)
+@pytest.mark.parametrize("rule", ["halt", "oracle"])
+def test_compiled_programs_answer_mixed_lengths(name: str, rule: str) -> None:
+    task, program, draw = tasks.get(name), programs.get(name), random.Random(0)
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([draw.randint(1, 9) for _ in range(12)])
+    problems = task.sample(lengths, generator, max_length=9)
+    rows = zip(problems.question.tolist(), problems.question_length.tolist(), strict=True)
+    asked = [task.vocab.decode(row[:n]) for row, n in rows]
+    found = looped.load(f"{name}-compiled").solve(map(task.format_question, asked), rule)
+    assert found.accuracy == 1
+    own = [program.total(program.sizes(program.row(question).tolist())) for question in asked]
+    assert [each.steps for each in found] == own
+
+
+@pytest.mark.parametrize("method", sorted(methods.BEYOND))
+def test_who_decides_itself_takes_no_other_rule(
+    method: str, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    config = recipes.make("parity", method, "quick", (0,))
+    with runs.Run(tmp_path / "r", config) as run:
+        run.save_seed(0, Layout(config.model).initialise([0])[0], 0)
+    model = solve.load(tmp_path / "r")
+    assert model.solve("1011") == model.solve("1011", "halt")
+    assert model.solve("1011").stop == "halt"
+    sentence = f"{method} decides itself when to stop: only halt applies to it"
+    for rule in ("oracle", "confidence", "converged=5", "halt=0.9", "halt-mode"):
+        with pytest.raises(InputError, match=sentence):
+            model.solve("1011", rule)
+    code, out, err = cli("solve", "parity", "1011", "--model", tmp_path / "r", "--stop", "confidence")
+    assert (code, out) == (2, "")
+    assert sentence in err
 
 
 def test_parcels_hold_every_question_once_and_stay_bounded(untrained: Solver) -> None:
