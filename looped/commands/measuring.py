@@ -33,7 +33,7 @@ class Shared:
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     precision: Precision = "fp32"
-    """Of weights and states: fp32, or the model's own where that is finer; bf16 is how CUDA trains, and faster there."""
+    """Of weights and states: fp32, or the model's own where finer; bf16 is how CUDA trains, and much faster there."""
     seed: int = 0
     """Of the test problems."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE.json", help_behavior_hint="")] = None
