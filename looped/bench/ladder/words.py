@@ -8,20 +8,22 @@ Prints a line a rung to stderr, then the tables (or with --json the measured obj
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from looped import devices, provenance
+from looped import checkpoints, devices, provenance
 from looped.bench.ladder import ALL, FLOOR, LENGTHS, SAMPLES, STEP_SAMPLES, table
 from looped.bench.ladder.climb import Done, Settings, climb, enter
 from looped.bench.ladder.contenders import load
 from looped.bench.ladder.record import Record
 from looped.errors import InputError
+from looped.experiments import locks
 from looped.experiments.plan import LARGEST_SEED, Precision, parse_lengths
 
 OUT = Path("results/ladder.json")
@@ -82,18 +84,34 @@ def measure(
     start = time.monotonic()
     device = devices.pick(request.device)
     contenders = load(request.runs, device, request.precision, request.seed)
-    record = Record(request.out)
-    enter(contenders, settings, record)
-    record.facts = record.facts or dict(provenance.facts(device))
-    record.write()
     keys = [each.key for each in contenders]
-    on_start(record, keys)
 
     def enough() -> bool:
         return time.monotonic() - start > request.limit
 
-    ended = climb(contenders, settings, record, on_rung=on_rung, enough=enough)
+    enter(contenders, settings, Record(request.out))  # complains before anything is written, a lock included
+    with _alone_at(request.out):
+        record = Record(request.out)
+        enter(contenders, settings, record)
+        record.facts = record.facts or dict(provenance.facts(device))
+        record.write()
+        on_start(record, keys)
+        ended = climb(contenders, settings, record, on_rung=on_rung, enough=enough)
     return record.only(keys), ended
+
+
+@contextlib.contextmanager
+def _alone_at(out: Path) -> Iterator[None]:
+    """Nobody else writes this file meanwhile: it is written whole, and what two had measured one would lose."""
+    with checkpoints.disk(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        lock = locks.hold(out.with_name(f".{out.name}.lock"), patience_s=0)
+    if lock is None:
+        raise InputError(
+            f"another ladder is being written to {out}: wait for it, or name another file with --out"
+        )
+    with lock:
+        yield
 
 
 def show_table(files: Sequence[Path]) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from looped.bench.__main__ import main as bare
 from looped.bench.ladder import words
+from looped.experiments import locks
 
 Cli = Callable[..., tuple[int, str, str]]
 SaveRun = Callable[..., Path]
@@ -106,6 +107,18 @@ def seeds_of(cli: Cli, *paths: object) -> list[tuple[str, list[int]]]:
     done = cli("bench", "ladder", *paths, *FEW, "--families", "uniform", "--limit", "-1", "--json")
     assert done[0] == 0, done[2]
     return [(ladder["run"].partition("@")[0], ladder["seeds"]) for ladder in json.loads(done[1])["ladder"]]
+
+
+def test_two_ladders_do_not_write_one_file(cli: Cli, here: Path, save_run: SaveRun) -> None:
+    run = save_run(here / "run")
+    asked = ["bench", "ladder", str(run), *FEW, "--families", "uniform"]
+    lock = locks.hold(here / ".both.json.lock")
+    assert lock is not None
+    code, _, complaint = cli(*asked, "--out", "both.json")
+    assert (code, "another ladder is being written to both.json" in complaint) == (2, True)
+    assert not (here / "both.json").exists()
+    lock.close()
+    assert cli(*asked, "--out", "both.json")[0] == 0
 
 
 def test_seeds_that_belong_together(cli: Cli, here: Path, save_run: SaveRun) -> None:
