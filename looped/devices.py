@@ -10,10 +10,18 @@ from looped.errors import InputError
 
 
 def pick(name: str) -> torch.device:
-    """The device a person means by `auto`, `cpu`, `cuda` or `cuda:1`; a numbered one becomes the current one.
+    """The device a person means, to compute on: a numbered one becomes the current one.
 
     Kernels and graphs go to the current device, whatever device their tensors are on.
     """
+    device = find(name)
+    if device.index is not None:
+        torch.cuda.set_device(device)
+    return device
+
+
+def find(name: str) -> torch.device:
+    """The device a person means by `auto`, `cpu`, `cuda` or `cuda:1`; raises if it is not there."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cpu":
@@ -24,8 +32,6 @@ def pick(name: str) -> torch.device:
     count = torch.cuda.device_count()
     if int(number or 0) >= count:
         raise InputError(f"there is no device {name[:40]!r} here: {count or 'no'} CUDA devices were found")
-    if number:
-        torch.cuda.set_device(int(number))
     return torch.device(name)
 
 

@@ -78,7 +78,7 @@ class Local(Pool):
 
 def slots(options: Options) -> list[str]:
     """The device of every worker that may run at once: `["cuda:0", "cuda:1"]`, `["cpu", "cpu"]`."""
-    device = devices.pick(options.device)
+    device = devices.find(options.device)
     if device.type == "cuda":
         count = torch.cuda.device_count()
         names = [f"cuda:{i}" for i in range(count)] if options.device == "auto" else [options.device]

@@ -44,7 +44,7 @@ class Ray(Pool):
             )
         address = options.address or os.environ.get("RAY_ADDRESS", "")
         if not address:
-            devices.pick(options.device)  # a cluster on this machine has what this machine has
+            devices.find(options.device)  # a cluster on this machine has what this machine has
         connect(address, options.workers)
         self.share = share(options, ray.cluster_resources().get("GPU", 0.0))
         self._refs: dict[str, Any] = {}
