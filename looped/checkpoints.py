@@ -1,11 +1,14 @@
 """Files that are whole or not there: atomic writing, and tensors with a checksum. Knows no run and no model.
 
 A file is written under a temporary name in its own folder, synced, and renamed, so that whoever is killed at
-any moment leaves the old file or the new one. A checkpoint is a safetensors file (never a pickle) whose
-metadata say what it is and hold a sha256 over names, shapes, numbers and all other metadata. Reading checks
-that the file is whole, of the kind asked for, and that its tensors have the shapes the reader expects;
-only then is memory taken, the checksum compared, and the numbers shown to the reader before they are used.
-A checksum tells of accidents only: whoever forges a file forges it too, so no reader may rely on it.
+any moment leaves the old file or the new one. Every writer has a name of its own, `x.json.4711-0123456789abcdef.tmp`:
+of several who write the same file, each puts a whole one in place and the last one stays.
+
+A checkpoint is a safetensors file (never a pickle) whose metadata say what it is and hold a sha256 over names, shapes,
+numbers and all other metadata. Reading checks that the file is whole, of the kind asked for, and that its tensors have
+the shapes the reader expects; only then is memory taken, the checksum compared, and the numbers shown to the reader
+before they are used. A checksum tells of accidents only: whoever forges a file forges it too, so no reader may rely on
+it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,11 @@ import errno
 import hashlib
 import json
 import os
+import re
+import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -33,6 +40,8 @@ Verify = Callable[[Mapping[str, Tensor]], None]  # the same for the tensors them
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CHUNK = 1 << 24  # bytes written or hashed at once
 NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)
+TEMPORARY = re.compile(r"(.+)\.\d+-[0-9a-f]{16}\.tmp")  # the file that is written, by which process, a token
+OLD_S = 3600.0  # whoever has not touched a temporary file for so long will not finish it
 
 
 def write(path: Path, data: bytes, keep: Path | None = None) -> None:
@@ -40,12 +49,12 @@ def write(path: Path, data: bytes, keep: Path | None = None) -> None:
 
     With `keep`, the file that is replaced lives on under that name.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    _clean(path.parent.absolute())
+    temporary = own_name(path)
     with disk(path, len(data)):
+        # exclusively: never through a link, nor into a file that somebody has laid here
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINKS, 0o644)
         try:
-            if temporary.is_symlink():  # never write through a link that somebody has laid here
-                temporary.unlink()
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINKS, 0o644)
             try:
                 view = memoryview(data)
                 while view:
@@ -61,6 +70,32 @@ def write(path: Path, data: bytes, keep: Path | None = None) -> None:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
+
+
+def own_name(path: Path) -> Path:
+    """A temporary name for a file that no other writer has, on this machine or another."""
+    return path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(8)}.tmp")
+
+
+def temporary_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """What writers have in a folder or have left there, each with the name of the file it was to become."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if found := TEMPORARY.fullmatch(entry.name):
+                yield found[1], folder / entry.name
+
+
+@cache
+def _clean(folder: Path) -> None:
+    """Removes what killed writers have left in a folder, once a process: it may hold many thousand files.
+
+    A live writer may be on another machine, where its process number says nothing, so only old files are removed.
+    """
+    with contextlib.suppress(OSError):
+        for _, path in temporary_files(folder):
+            with contextlib.suppress(OSError):
+                if time.time() - path.lstat().st_mtime > OLD_S:
+                    path.unlink()
 
 
 @contextlib.contextmanager
@@ -88,13 +123,18 @@ def sync_folder(folder: Path) -> None:
 
 def _keep(path: Path, other: Path) -> None:
     """A second name for a file, in place of what had it; the first name stays where links are possible."""
-    spare = other.with_name(other.name + ".tmp")
-    spare.unlink(missing_ok=True)
+    spare = own_name(other)
     try:
         os.link(path, spare)
+    except FileNotFoundError:  # another writer has replaced it this moment, and kept it
+        return
     except OSError:  # a file system without links
-        os.replace(path, spare)
-    os.replace(spare, other)
+        os.replace(path, other)
+        return
+    try:
+        os.replace(spare, other)
+    finally:
+        spare.unlink(missing_ok=True)  # still there if the two were the same file already
 
 
 def save(

@@ -7,6 +7,7 @@
     seed-0.safetensors …         one seed's evaluated weights by name, without the seed axis
     *.damaged, metrics.damaged.jsonl   what could not be read, set aside
     lock                         held while somebody trains here
+    *.tmp                        what is being written; left by a kill, removed by whoever trains here next
 
 Every file is replaced whole (`looped.checkpoints`); `metrics.jsonl` is only appended to, synced before each
 checkpoint, and cut back to the checkpoint when training goes on from there. Nothing here is ever run: files are
@@ -46,6 +47,7 @@ CONFIG, METRICS, STATE, PREVIOUS = (
     "state.safetensors",
     "state.previous.safetensors",
 )
+OWN = re.compile(r"config\.json|metrics(\.damaged)?\.jsonl|(state(\.previous)?|seed-\d+)\.safetensors")
 STATE_KIND, SEED_KIND = "looped-state-1", "looped-seed-1"
 STORED = {"float32": torch.float32, "float16": torch.float16}  # types of numbers in a seed's file
 DAMAGED = "metrics.damaged.jsonl"  # lines of the metrics that could not be read
@@ -78,6 +80,7 @@ class Run:
         self._claim()
         self._lock = _lock(folder)
         try:
+            self._clean()
             self._settle()
             _plain_file(folder / METRICS)
             self._metrics: IO[bytes] = open(folder / METRICS, "ab")  # noqa: SIM115
@@ -105,13 +108,20 @@ class Run:
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder} is a file, not a folder for a run")
         if folder.is_dir() and not (folder / CONFIG).exists():
-            strange = sorted({path.name for path in folder.iterdir()} - {"lock", CONFIG + ".tmp"})
+            ours = {path.name for name, path in checkpoints.temporary_files(folder) if name == CONFIG}
+            strange = sorted({path.name for path in folder.iterdir()} - {"lock", CONFIG + ".tmp"} - ours)
             if strange:
                 raise InputError(
                     f"{folder} is no run's folder (it holds {strange[0]}); choose another with --out"
                 )
         with checkpoints.disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
+
+    def _clean(self) -> None:
+        """Removes what was half written here when somebody was killed; nobody else writes a run's files now."""
+        for name, path in checkpoints.temporary_files(self.folder):
+            if OWN.fullmatch(name):
+                path.unlink(missing_ok=True)
 
     def _settle(self) -> None:
         """Writes the configuration into a new folder, or compares it with the one that is there."""

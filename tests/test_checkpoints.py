@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import json
+import multiprocessing
 import os
 import resource
 import signal
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -113,6 +115,60 @@ def test_the_file_before_can_be_kept(path: Path) -> None:
     assert checkpoints.load(path, KIND, anything)[0]["step"] == "9"
     assert path.read_bytes() != before
     assert sorted(p.name for p in path.parent.iterdir()) == ["x.safetensors", "y.safetensors"]
+
+
+def test_keeping_goes_on_where_it_was_cut_off(path: Path) -> None:
+    """Killed after the old file had its second name and before the new one had the first."""
+    other = path.with_name("y.safetensors")
+    os.link(path, other)
+    checkpoints.save(path, KIND, TENSORS, {"step": "8"}, keep=other)
+    assert checkpoints.load(other, KIND, anything)[0]["step"] == "7"
+    assert checkpoints.load(path, KIND, anything)[0]["step"] == "8"
+    assert sorted(p.name for p in path.parent.iterdir()) == ["x.safetensors", "y.safetensors"]
+
+
+def test_many_may_write_the_same_file(tmp_path: Path) -> None:
+    path, wanted = tmp_path / "x", {bytes([k]) * 200_000 for k in range(3)}
+
+    def write(data: bytes) -> None:
+        for _ in range(60):
+            checkpoints.write(path, data, keep=tmp_path / "y")
+            assert path.read_bytes() in wanted
+
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=write, args=(data,)) for data in wanted]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    assert {p.name for p in tmp_path.iterdir()} == {"x", "y"}
+
+
+def test_nothing_that_lies_in_the_way_is_written_to(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, precious = path.read_bytes(), path.with_name("precious")
+    precious.write_bytes(b"precious")
+    monkeypatch.setattr(checkpoints, "own_name", lambda path: path.with_name("guessed"))
+    path.with_name("guessed").symlink_to(precious)
+    with pytest.raises(FileExistsError):
+        checkpoints.write(path, b"new")
+    assert path.with_name("guessed").is_symlink(), "it belongs to somebody else"
+    assert (path.read_bytes(), precious.read_bytes()) == (before, b"precious")
+
+
+def test_what_killed_writers_left_is_removed_once_it_is_old(path: Path) -> None:
+    names = [checkpoints.own_name(other).name for other in (path, path, path.with_name("z"))]
+    names += ["notes.tmp", "x.safetensors.tmp"]
+    for name in names:
+        path.with_name(name).write_bytes(b"half")
+    for name in (names[0], *names[2:]):
+        os.utime(path.with_name(name), (0, time.time() - 2 * checkpoints.OLD_S))
+    checkpoints._clean.cache_clear()  # as in a new process
+    checkpoints.save(path, KIND, TENSORS, {"step": "8"})
+    left = {p.name for p in path.parent.iterdir()}
+    assert left == {path.name, names[1], *names[3:]}, (
+        "a writer may still be at work, and the others are not ours"
+    )
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])

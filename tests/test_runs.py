@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +73,15 @@ def test_two_at_once_are_refused(folder: Path) -> None:
     Run(folder, config()).close()
 
 
+def test_whoever_only_looks_at_the_lock_is_waited_for(folder: Path) -> None:
+    with open(folder / "lock", "rb") as looker:
+        fcntl.flock(looker, fcntl.LOCK_SH)
+        leaving = threading.Timer(runs.LOOKING_S / 3, lambda: fcntl.flock(looker, fcntl.LOCK_UN))
+        leaving.start()
+        Run(folder, config()).close()
+        leaving.join()
+
+
 @pytest.mark.parametrize("name", ["thesis.txt", "seed-0.safetensors", "metrics.jsonl"])
 def test_a_folder_of_something_else_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("precious")
@@ -84,8 +95,19 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path, name: str) -> Non
 def test_a_start_cut_off_before_its_configuration_was_written_does_not_matter(tmp_path: Path) -> None:
     (tmp_path / "lock").touch()
     (tmp_path / "config.json.tmp").write_text('{"loop')
+    checkpoints.own_name(tmp_path / "config.json").write_text('{"loop')
     Run(tmp_path, config()).close()
     assert runs.read_config(tmp_path) == config()
+
+
+def test_what_a_killed_writer_left_is_removed_by_whoever_goes_on(folder: Path) -> None:
+    before, foreign = contents(folder), checkpoints.own_name(folder / "results.json").name
+    for name in ("config.json", "state.safetensors", "state.previous.safetensors", "seed-12.safetensors"):
+        checkpoints.own_name(folder / name).write_bytes(b"half")
+    for name in (foreign, "mine.tmp"):
+        (folder / name).write_bytes(b"theirs")
+    Run(folder, config()).close()
+    assert contents(folder) == {**before, foreign: b"theirs", "mine.tmp": b"theirs"}
 
 
 @pytest.mark.parametrize(
