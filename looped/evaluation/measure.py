@@ -36,6 +36,7 @@ from looped.evaluation.stopping import NOT_SAID, Halt, HaltMode, Rule
 from looped.loops import PLAIN, Loops
 from looped.methods import Method, largest_steps
 from looped.model import positions
+from looped.model.config import ModelConfig
 from looped.model.loop import LoopedTransformer, Prepared
 from looped.model.universal import PreparedUniversal, UniversalTransformer
 from looped.tasks.base import Task
@@ -131,8 +132,31 @@ def check(
     max_steps: int | None = None,
 ) -> list[Rule]:
     """The stopping rules by name; raises before any work is done if something asked for cannot be had."""
+    rules = check_words(
+        subject.task, subject.method, subject.model.config, lengths, stops=stops, family=family
+    )
+    if samples < 1:
+        raise InputError(f"the number of samples must be at least 1, not {samples}")
+    for length in lengths:
+        least = oracle_steps(subject, length) if any(rule.name == ORACLE for rule in rules) else 1
+        if max_steps is not None and max_steps < least:
+            raise InputError(
+                f"{max_steps} loop steps are too few for length {length}: allow at least {least}"
+            )
+    return rules
+
+
+def check_words(
+    task: Task,
+    method: Method,
+    model: ModelConfig,
+    lengths: Sequence[int],
+    *,
+    stops: Sequence[str],
+    family: str,
+) -> list[Rule]:
+    """The stopping rules by name; raises if such a model, trained or not, cannot be measured so."""
     rules = [stopping.get(name) for name in stops]
-    method, task = subject.method, subject.task
     for rule in rules:
         if not method.adaptive and rule.name != ORACLE:
             raise InputError(
@@ -141,23 +165,15 @@ def check(
             )
         if method.universal and rule.name != HALT:
             raise InputError(f"{method.name} decides itself when to stop: only {HALT} applies to it")
-        if isinstance(rule, HaltMode) and subject.model.config.halting == "none":
+        if isinstance(rule, HaltMode) and model.halting == "none":
             raise InputError(NOT_SAID)
-        if isinstance(rule, Halt) and not subject.model.config.says_done:
+        if isinstance(rule, Halt) and not model.says_done:
             raise InputError(NOT_SAID)
     if not rules or not lengths:
         raise InputError("name at least one length and one stopping rule to evaluate")
-    if samples < 1:
-        raise InputError(f"the number of samples must be at least 1, not {samples}")
     task.check_family(family)
     for length in lengths:
-        size = task.row_size(task.check_length(length)) + method.pause
-        positions.check_size(subject.model.config, size)
-        least = oracle_steps(subject, length) if any(rule.name == ORACLE for rule in rules) else 1
-        if max_steps is not None and max_steps < least:
-            raise InputError(
-                f"{max_steps} loop steps are too few for length {length}: allow at least {least}"
-            )
+        positions.check_size(model, task.row_size(task.check_length(length)) + method.pause)
     return rules
 
 

@@ -11,11 +11,14 @@ from typing import Literal
 from looped import methods, tasks
 from looped.errors import InputError
 from looped.evaluation import stopping
-from looped.evaluation.measure import ORACLE, usual_stops
+from looped.evaluation.measure import ORACLE, check_words, usual_stops
 from looped.experiments.spec import RunSpec, short_hash
 from looped.serial import to_json
 from looped.tasks.base import LONGEST
 from looped.tasks.families import UNIFORM
+from looped.training import start
+from looped.training.config import TrainConfig
+from looped.training.curriculum import max_length
 
 Kind = Literal["accuracy", "steps", "halting"]
 Precision = Literal["fp32", "bf16"]
@@ -33,7 +36,7 @@ class Plan:
     stops: tuple[str, ...] = (ORACLE,)  # stopping rules; `steps` takes none
     families: tuple[str, ...] = (UNIFORM,)
     seed: int = 0  # of the test problems
-    precision: Precision = "fp32"  # of weights and states
+    precision: Precision = "fp32"  # of weights and states; fp32, or the model's own where that is finer
 
     def __post_init__(self) -> None:
         if not self.lengths or len(set(self.lengths)) != len(self.lengths):
@@ -59,14 +62,29 @@ class Plan:
         return f"{self.kind}-{short_hash(changed)}"
 
     def fit(self, run: RunSpec) -> Plan:
-        """The same for one run: a method of fixed depth has no steps to choose from, and is right or not."""
-        task, method = tasks.get(run.task), methods.get(run.method)
-        for family in self.families:
-            task.check_family(family)
+        """The same for one run: a method of fixed depth has no steps to choose from, and is right or not.
+
+        Raises for a run that cannot be trained, or not be measured so once it is.
+        """
+        task, method, model = tasks.get(run.task), methods.get(run.method), trainable(run).model
         if self.kind == "steps" and not method.adaptive:
             raise InputError(f"{method.name} has a fixed depth: there are no steps to measure it after")
+        if self.kind == "steps" and method.prediction == "ntp":
+            raise InputError(f"{method.name} decodes token by token: there are no steps to measure it after")
         own = method.universal or not method.adaptive  # it decides itself, or has nothing to decide
-        return replace(self, stops=usual_stops(method)) if own else self
+        fitted = replace(self, stops=usual_stops(method)) if own else self
+        for family in self.families:
+            check_words(task, method, model, self.lengths, stops=fitted.stops, family=family)
+        return fitted
+
+
+def trainable(run: RunSpec) -> TrainConfig:
+    """What a run trains; raises where training itself would, at its start, at a later length or in an evaluation."""
+    config = run.config
+    start.check(config.init, config.task, config.model)
+    task, method, longest = tasks.get(run.task), methods.get(run.method), max_length(config, config.steps - 1)
+    check_words(task, method, config.model, [longest], stops=config.stops, family=config.family)
+    return config
 
 
 def parse_lengths(text: str) -> list[int]:

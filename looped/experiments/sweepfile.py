@@ -26,7 +26,7 @@ from typing import Any
 
 from looped import serial
 from looped.errors import InputError
-from looped.experiments.plan import Plan, parse_lengths
+from looped.experiments.plan import Plan, parse_lengths, trainable
 from looped.experiments.spec import SEEDS, RunSpec
 
 LARGEST = 1 << 20  # bytes
@@ -154,7 +154,7 @@ def _check(runs: list[RunSpec], plan: Plan | None, what: str) -> None:
     for i, run in enumerate(runs, 1):
         try:
             name = run.folder
-            assert run.config is not None
+            trainable(run)
             if plan is not None:
                 plan.fit(run)
         except InputError as error:

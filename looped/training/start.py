@@ -62,6 +62,18 @@ def loops(task: str) -> str:
     return f"T+{more}" if more else "T"
 
 
+def check(text: str, task: str, model: ModelConfig) -> None:
+    """Raises if a model of this shape cannot start from what a text names."""
+    if not parse(text).compiled:
+        return
+    own = architecture(task)
+    if Layout(model).slots != Layout(own).slots:
+        raise InputError(
+            f"init={text} needs the shape of the compiled {task}: width {own.width}, "
+            f"{own.heads} heads; leave the model as `--init compiled` sets it"
+        )
+
+
 def weights(
     text: str, task: str, model: ModelConfig, seeds: list[int], device: torch.device | str = "cpu"
 ) -> Float[Tensor, "S P"]:
@@ -69,13 +81,8 @@ def weights(
     start = parse(text)
     if not start.compiled:
         return Layout(model).initialise(seeds, device)
-    made = _compiled(task)
-    if Layout(model).slots != Layout(made.config).slots:
-        raise InputError(
-            f"init={text} needs the shape of the compiled {task}: width {made.config.width}, "
-            f"{made.config.heads} heads; leave the model as `--init compiled` sets it"
-        )
-    rows = made.row.repeat(len(seeds), 1)
+    check(text, task, model)
+    rows = _compiled(task).row.repeat(len(seeds), 1)
     for row, seed in zip(rows, seeds, strict=True) if start.noise else ():
         drawn = torch.randn(row.shape, generator=torch.Generator().manual_seed(seed))
         row.mul_(1 + start.noise * drawn)

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from looped import serial
 from looped.errors import InputError
+from looped.evaluation.stopping import NOT_SAID
 from looped.experiments import sweepfile
 from looped.experiments.sweepfile import parse, read
+from looped.training import start
 
 COPY = {"task": "copy"}
+TABLE = {"model.positions": "learned", "model.max_positions": 64}
 
 
 def test_a_list() -> None:
@@ -94,6 +98,40 @@ def test_a_grid_is_every_combination() -> None:
         ({"runs": [COPY], "measure": {"lengths": [1], "families": ["primes"]}}, "no input family 'primes'"),
         ({"runs": [COPY], "measure": {"lengths": [1], "seed": -1}}, "the seed of a measurement"),
         ({"tasks": ["copy"], "methods": ["ntp"], "measure": {"lengths": [1], "kind": "steps"}}, "has a fixed depth"),
+        (
+            {"tasks": ["copy"], "methods": ["ut"], "measure": {"lengths": [1], "kind": "steps"}},
+            "run 1: ut decodes token by token: there are no steps to measure it after",
+        ),
+        (
+            {"tasks": ["copy"], "methods": ["pondernet"], "measure": {"lengths": [1], "kind": "steps"}},
+            "run 1: pondernet decodes token by token",
+        ),
+        *(
+            ({"runs": [COPY], "measure": {"lengths": [1], "stops": [rule], "kind": kind}}, NOT_SAID)
+            for rule in ("halt", "halt=0.3", "halt-mode")
+            for kind in ("accuracy", "halting")
+        ),
+        (
+            {"runs": [{"task": "copy", "set": TABLE}], "measure": {"lengths": "1:31"}},
+            "run 1: rows of 66 tokens are longer than this model's table of 64 positions",
+        ),
+        (
+            {"runs": [{"task": "copy", "method": "fop-pause", "set": TABLE}], "measure": {"lengths": "1:21"}},
+            "run 1: rows of 66 tokens are longer than this model's table of 64 positions",
+        ),
+        (
+            [COPY, {"task": "copy", "set": {**TABLE, "max_length": 31}}],
+            "run 2: rows of 66 tokens are longer than this model's table of 64 positions",
+        ),
+        (
+            [{"task": "copy", "set": {**TABLE, "max_length": 31, "model.positions": "randomised"}}],
+            "run 1: rows of 66 tokens are longer than this model's table of 64 positions",
+        ),
+        (
+            [{"task": "copy", "method": "fop-loop-fixed", "set": {"model.halting": "act"}}],
+            "run 1: fop-loop-fixed has a fixed depth and no steps for halt to choose from",
+        ),
+        ([{"task": "copy", "set": {"init": "compiled"}}], "run 1: init=compiled needs the shape of the compiled copy"),
     ],
 )  # fmt: skip
 def test_malformed(data: object, complaint: str, tmp_path: Path) -> None:
@@ -104,6 +142,29 @@ def test_malformed(data: object, complaint: str, tmp_path: Path) -> None:
     assert complaint in str(raised.value)
     assert str(path) in str(raised.value) or "lengths are written" in complaint
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"runs": [{"task": "copy", "set": TABLE}], "measure": {"lengths": "1:30"}},
+        {"runs": [{"task": "copy", "method": "ut"}], "measure": {"lengths": [1], "stops": ["oracle"]}},
+        {"tasks": ["copy"], "recipes": ["long"], "measure": {"lengths": [1], "stops": ["halt", "halt-mode"]}},
+        [
+            {"task": "copy", "set": {**TABLE, "max_length": 31, "steps": 3000, "interval": 100}}
+        ],  # to length 30
+    ],
+)
+def test_what_can_be_done_is_not_refused(data: object) -> None:
+    sweep = parse(data, "x")
+    for run in sweep.runs if sweep.plan is not None else ():
+        sweep.plan.fit(run)
+
+
+def test_a_compiled_start_in_its_own_architecture_is_no_fault() -> None:
+    shape = {f"model.{name}": value for name, value in serial.to_json(start.architecture("copy")).items()}
+    run = {"task": "copy", "method": "fop-loop-adaptive-wo", "set": {**shape, "init": "compiled", "noise": 0}}
+    assert parse([run], "x").runs[0].config.model == start.architecture("copy")
 
 
 @pytest.mark.parametrize(
