@@ -1,8 +1,9 @@
 """`looped cancel`: asks every run in a folder to save and stop, on whatever machine it runs.
 
 $ looped cancel runs/widths
-2 running runs were asked to save and stop
-stopped: 4 done, 8 cancelled; `looped sweep` again goes on from there
+stopped: 4 done, 8 cancelled; the command that started them goes on from there
+
+Workers of a sweep hear it, and `looped train`; `python -m looped.training` on a bare machine takes signals alone.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ finished after 1000 of 1000 steps; wrote runs/copy-fop-loop-adaptive-quick
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +20,7 @@ import tyro
 from looped import devices, display
 from looped.commands import note, print_json
 from looped.errors import InputError
+from looped.experiments import jobs
 from looped.serial import override
 from looped.training import recipes
 from looped.training.config import TrainConfig
@@ -28,6 +31,8 @@ from looped.training.trainer import Cadence, Summary, train
 # options that set one field of the configuration, where that has another name
 LONG = {name: f"model.{name}" for name in ("width", "heads", "layers", "bands", "positions", "embedding_std")}
 SHORT = ("seeds", "steps", "interval", "lr", "batch", "max_length", "ema", "backprop")
+
+LOOK_S = 0.25  # seconds between two looks for the wish of `looped cancel`
 
 
 def _setting(metavar: str) -> object:
@@ -113,13 +118,31 @@ def run(args: Args) -> int:
     with Interrupt() as asked:
         summary = train(
             config, folder, device,
-            listeners=listeners, stop=asked, time_limit_s=args.time_limit,
+            listeners=listeners, stop=_wish(folder, asked), time_limit_s=args.time_limit,
             cadence=Cadence(save_seconds=args.save_every),
         )  # fmt: skip
     if args.json:
         print_json(asdict(summary))
     note(ending(summary))
     return asked.status or int(summary.ending == "every seed stopped")
+
+
+def _wish(folder: Path, asked: Interrupt) -> Callable[[], bool]:
+    """Whether anybody wants this to stop; asked after every gradient step, so it looks only now and then.
+
+    What `looped cancel` asked for before was for others, or for this command's last sitting.
+    """
+    root = folder.absolute().parent
+    before, looked, wanted = jobs.last_wish(root), time.monotonic(), False
+
+    def stop() -> bool:
+        nonlocal looked, wanted
+        if time.monotonic() - looked > LOOK_S:
+            looked = time.monotonic()
+            wanted = wanted or jobs.last_wish(root) not in (None, before)
+        return wanted or asked()
+
+    return stop
 
 
 def configuration(args: Args) -> TrainConfig:

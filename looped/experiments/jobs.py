@@ -172,6 +172,18 @@ def missing_plans(job: Job) -> list[Plan]:
     return [plan for plan, file in files if results.read(file, job.config, plan) is None]
 
 
+def kept_lengths(root: Path, job: Job) -> int:
+    """How many lengths are measured and kept of plans that are not done; what cannot be read counts for nothing."""
+    count = 0
+    for plan in job.plans:
+        path = desk(root, f"{job.name}.{plan.name}.part")
+        with contextlib.suppress(OSError, ValueError):
+            match serial.parse(path.read_bytes().decode("utf-8"), str(path)):
+                case {"parts": dict(parts)}:
+                    count += len(parts)
+    return count
+
+
 def trained(folder: Path, config: TrainConfig) -> bool:
     """Whether every seed's weights are those of the last step."""
     steps = {saved_step(folder / f"seed-{seed}.safetensors") for seed in config.seeds}
@@ -256,3 +268,11 @@ def uncancel(root: Path) -> None:
 def is_cancelled(root: Path) -> bool:
     """Whether somebody asked to stop."""
     return desk(root, CANCEL).exists()
+
+
+def last_wish(root: Path) -> int | None:
+    """A number that changes whenever somebody asks to stop; None if nobody does."""
+    try:
+        return desk(root, CANCEL).stat().st_mtime_ns
+    except OSError:
+        return None

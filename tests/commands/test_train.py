@@ -17,7 +17,9 @@ from rich.console import Console
 
 from looped import runs
 from looped.display import LiveTable, Tracked
+from looped.experiments import jobs
 from looped.training import __main__ as bare
+from looped.training.progress import Listener, Report
 from looped.training.recipes import make
 from looped.training.trainer import Cadence, train
 
@@ -152,6 +154,49 @@ def test_a_signal_saves_and_says_how_to_go_on(number: int) -> None:
     assert err.splitlines()[-1].startswith("interrupted after ")
     assert err.splitlines()[-1].endswith("of 100000 steps; wrote a; the same command goes on from there")
     assert runs.load_seed(Path("a/seed-0.safetensors")).step > 0
+
+
+def test_cancelling_its_folder_saves_and_says_how_to_go_on(cli: Cli) -> None:
+    words = [*SMALL, "--steps", "100000", "--interval", "5", "--out", "all/a"]
+    command = [sys.executable, "-m", "looped", "train", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            metrics = Path("all/a/metrics.jsonl")
+            while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
+                time.sleep(0.02)
+            code, out, said = cli("cancel", "all")
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (code, out) == (0, "")
+    assert said == "stopped: 1 cancelled; the command that started them goes on from there\n"
+    assert process.returncode == 0
+    assert err.splitlines()[-1].startswith("interrupted after ")
+    assert err.splitlines()[-1].endswith("of 100000 steps; wrote all/a; the same command goes on from there")
+    step = runs.load_seed(Path("all/a/seed-0.safetensors")).step
+    assert step > 0
+    _, _, err = cli("train", *words, "--time-limit", "1")
+    assert f"going on after step {step}" in err
+    assert err.splitlines()[-1].startswith("time limit after "), "the wish was heard once and counts no more"
+
+
+def test_only_a_wish_that_comes_while_it_trains_is_heard(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("looped.commands.train.LOOK_S", 0.0)
+    jobs.cancel(Path("all"))
+    assert "finished after 12 of 12 steps" in cli("train", *SMALL, "--out", "all/a")[2]
+
+    class Cancels(Listener):
+        def report(self, report: Report) -> None:
+            jobs.cancel(Path("all"))
+
+    monkeypatch.setattr("looped.display.listener", Cancels)
+    for place in ("all/b", "all/c/"):
+        assert "interrupted after 10 of 12 steps" in cli("train", *SMALL, "--out", place)[2]
+    assert "finished after 12 of 12 steps" in cli("train", *SMALL, "--out", "other/d")[2]
+    Path("all/e").mkdir()
+    monkeypatch.chdir("all/e")
+    monkeypatch.setattr(Cancels, "report", lambda self, report: jobs.cancel(Path("..")))
+    assert "interrupted after 10 of 12 steps" in cli("train", *SMALL, "--out", ".")[2]
 
 
 def test_a_bare_machine_trains_the_same(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,8 @@
 """What engines have in common: which jobs wait, which were started, and what follows from how a worker ended.
 
 An engine that starts workers one way or another says in five methods how it does that; here stands when. A worker
-that dies is started again and goes on from its last checkpoint. It is given up when it dies again and again
-without getting on, or says itself that its job cannot be done.
+that dies is started again and goes on from its last checkpoint, or from the last length it has measured. It is given
+up when it dies again and again without getting on, or says itself that its job cannot be done.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import looped
@@ -46,9 +46,13 @@ class Task:
     job: Job
     started: bool = False
     deaths: int = 0  # in a row, without getting on
-    step: int = -1  # of the last checkpoint, at the last death
+    got: tuple[int, int, int] = (-1, 0, 0)  # at the last death: step saved, plans done, lengths kept
     ended: Status | None = None
     reason: str = ""  # of the last death
+    results: list[Path] = field(init=False)  # a file for each plan
+
+    def __post_init__(self) -> None:
+        self.results = jobs.result_files(self.job)
 
 
 class Pool(Engine):
@@ -173,8 +177,9 @@ class Pool(Engine):
     def _judge(self, task: Task, end: End, standing: Status) -> None:
         """Gives a job up, or queues it again."""
         step = jobs.saved_step(self.root / task.job.name / runs.STATE) or 0
-        task.deaths = 1 if step > task.step else task.deaths + 1
-        task.step = step
+        got = step, standing.measured, jobs.kept_lengths(self.root, task.job)
+        task.deaths = 1 if got > task.got else task.deaths + 1
+        task.got = got
         task.reason = end.why or _reason(end.status, standing)
         final = end.status in (IMPOSSIBLE, FULL) or "every seed stopped" in task.reason
         patience = KILLS if end.status < 0 or end.status > 128 else CRASHES
@@ -190,11 +195,12 @@ class Pool(Engine):
         if task.ended is not None:
             return task.ended
         step, loss = jobs.last_report(self.root / task.job.name)
+        measured = sum(file.is_file() for file in task.results)  # asked often: a look has to be enough
         waits = self.waits(task.job.name) if task.started else ""
         busy = task.started and (waits is None or self._cancelled)  # whoever was asked is heard to the end
         if busy or locks.is_held(jobs.desk(self.root, f"{task.job.name}.lock")):
-            return Status("running", step, loss, reason=task.reason)
-        return Status("queued", step, loss, reason=waits or task.reason)
+            return Status("running", step, loss, measured, task.reason)
+        return Status("queued", step, loss, measured, waits or task.reason)
 
 
 def environment() -> dict[str, str]:

@@ -1,0 +1,115 @@
+"""What follows from how a worker ended: whoever gets on is started again, training or measuring."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from forked import FEW
+
+from looped.experiments import jobs, results
+from looped.experiments.engines import Options
+from looped.experiments.engines.pool import KILLS, LOST, End, Pool
+from looped.experiments.jobs import Job, Status
+from looped.experiments.plan import Plan
+from looped.training.trainer import Cadence, train
+
+MANY = Plan(tuple(range(1, 2 * KILLS)), samples=2)
+
+
+class OneByOne(Pool):
+    """Starts one worker at a time, which does what it is told and is gone at the next look."""
+
+    def __init__(self, root: Path, work: Callable[[], int], workers: int = 1) -> None:
+        super().__init__(root, Options())
+        self.work, self.workers, self.deaths = work, workers, 0
+
+    def room(self) -> int:
+        return self.workers - len(self._started())
+
+    def start(self, names: Sequence[str]) -> Sequence[str]:
+        return names
+
+    def ended(self) -> dict[str, End]:
+        ends = {name: End(self.work()) for name in self._started()}
+        self.deaths += len(ends)
+        return ends
+
+    def ask(self, names: Sequence[str]) -> None: ...
+
+    def release(self, names: Sequence[str]) -> None: ...
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+def part_of(root: Path, job: Job, plan: Plan) -> Path:
+    return jobs.desk(root, f"{job.name}.{plan.name}.part")
+
+
+def measure(root: Path, job: Job, plan: Plan, most: int) -> int:
+    """Measures so many more lengths and is killed, unless that was all."""
+    part = part_of(root, job, plan)
+    known = len(json.loads(part.read_text())["parts"]) if part.exists() else 0
+    heard: list[int] = []
+
+    def killed(length: int) -> None:
+        heard.append(length)
+        if len(heard) == known + most < len(plan.lengths):
+            raise KeyboardInterrupt
+
+    try:
+        result = results.make(root / job.name, plan, torch.device("cpu"), killed, part)
+    except KeyboardInterrupt:
+        return LOST
+    results.write(results.file_of(Path(job.results), job.name, plan), result)
+    part.unlink()
+    return LOST
+
+
+def last_word(engine: OneByOne, job: Job) -> Status:
+    """How a job ends."""
+    handles = engine.submit([job])
+    while (status := engine.poll(handles)[0]).state not in ("done", "failed"):
+        assert engine.deaths < 100
+    return status
+
+
+def test_measuring_another_length_each_time_is_getting_on(small, root: Path) -> None:
+    job = small(plans=(MANY, FEW))
+    train(job.config, root / job.name, cadence=Cadence(samples=4))
+    jobs.put(root, job)
+    engine = OneByOne(root, lambda: measure(root, job, jobs.missing_plans(job)[0], 1))
+    assert last_word(engine, job).state == "done"
+    assert engine.deaths == len(MANY.lengths) + len(FEW.lengths)
+
+
+@pytest.mark.parametrize("kept", ["nothing", "two lengths", "half a file", "no parts"])
+def test_whoever_measures_nothing_more_is_given_up(small, root: Path, kept: str) -> None:
+    job = small(plans=(MANY,))
+    train(job.config, root / job.name, cadence=Cadence(samples=4))
+    jobs.put(root, job)
+    if kept == "two lengths":
+        measure(root, job, MANY, 2)
+    elif kept != "nothing":
+        part_of(root, job, MANY).write_text('{"parts": {' if kept == "half a file" else '{"parts": 3}')
+    engine = OneByOne(root, lambda: LOST)
+    status = last_word(engine, job)
+    assert (status.state, engine.deaths) == ("failed", KILLS)
+    assert status.reason == f"killed by SIGKILL ({KILLS} times without getting on)"
+
+
+def test_plans_that_are_measured_are_counted_before_a_job_is_done(small, root: Path) -> None:
+    job = small(plans=(FEW, MANY))
+    train(job.config, root / job.name, cadence=Cadence(samples=4))
+    jobs.put(root, job)
+    measure(root, job, FEW, len(FEW.lengths))
+    for room, state in ((0, "queued"), (1, "running")):
+        engine = OneByOne(root, lambda: LOST, room)
+        (status,) = engine.poll(engine.submit([job]))
+        assert (status.state, status.step, status.measured) == (state, 30, 1)
