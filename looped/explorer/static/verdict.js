@@ -5,7 +5,7 @@ import { percent } from "./tip.js";
 const $ = (id) => document.getElementById(id);
 const EMPTY = "(empty)";
 
-/** The answer the model gives under its own rule; at T(n) already where that rule is the oracle. */
+/** The answer the model gives under its own rule; as soon as it is due where that rule is the oracle. */
 export function answer(run, model) {
   const due = { name: "oracle", step: run.start.needed, ...run.steps[run.start.needed - 1] };
   const rule = run.rules?.find((each) => each.name === model.rule) ?? run.rules?.[0] ?? due;
@@ -17,7 +17,7 @@ export function answer(run, model) {
   $("badge").className = `badge ${rule.correct ? "right" : "wrong"}`;
   const facts = [
     `after ${rule.step} ${rule.step === 1 ? "step" : "steps"} (${rule.name})`,
-    `T(n) = ${run.start.needed}`,
+    `due at step ${run.start.needed}`,
     `confidence ${percent(at.confidence)}`,
     model.trained ? `length ${run.start.length}, trained up to ${model.trained}` : `length ${run.start.length}, never trained: compiled`,
     run.rules ? `${Math.round(1000 * run.seconds)} ms for ${run.steps.length} steps` : "looping on",
