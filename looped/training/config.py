@@ -88,10 +88,10 @@ class TrainConfig:
         task.check_length(self.max_length)
         task.check_family(self.family)
         method = methods.get(self.method)
-        if self.lengths == "stratified" and self.batch % task.variants:
+        if self.lengths == "stratified" and self.batch < task.variants:
             raise InputError(
-                f"{task.name} has {task.variants} kinds of problem, each drawn over all lengths: with stratified "
-                f"lengths the batch must be a multiple of {task.variants}, not {self.batch}"
+                f"{task.name} has {task.variants} kinds of problem: with stratified lengths the batch must be at least "
+                f"{task.variants}, not {self.batch}"
             )
         if self.extra and not method.adaptive:
             raise InputError(f"{self.method} has a fixed depth: there are no extra loop steps to draw")

@@ -69,8 +69,8 @@ def plan(lower: list[int], upper: list[int]) -> Plan:
 class Strata:
     """The lengths each row of a batch draws from, for one stage; rows sorted by the largest T they can have."""
 
-    part: tuple[int, ...]  # row i draws from the part-th of `parts` equal parts of 1..longest
-    parts: int
+    part: tuple[int, ...]  # row i draws from the part-th of its `parts` equal parts of 1..longest
+    parts: tuple[int, ...]  # as many as its variant has rows
     first: tuple[int, ...]  # bounds on each row's length
     last: tuple[int, ...]
     variant: tuple[int, ...]
@@ -81,24 +81,24 @@ class Strata:
 def strata(config: TrainConfig, longest: int) -> Strata:
     """Splits the lengths 1..longest evenly over the rows, for each variant of the task alike."""
     task, method = tasks.get(config.task), methods.get(config.method)
-    parts, rule = -(-config.batch // task.variants), loops.parse(config.loops)
+    rule = loops.parse(config.loops)
     rows: list[tuple[int, ...]] = []
     for i in range(config.batch):
         part, variant = divmod(i, task.variants)
+        parts = -(-(config.batch - variant) // task.variants)
         first, last = 1 + part * longest // parts, -(-(part + 1) * longest // parts)
         own = task.steps(torch.tensor([first, last]), torch.tensor([variant, variant]))
         low, high = method.steps(task, own, config.max_length).tolist()
         if not rule.plain:
             low, high = rule.bounds(task, own, last)
-        rows.append((part, first, last, variant, low, high + config.extra))
-    rows.sort(key=lambda row: (row[5], row[4]), reverse=True)
-    part_, first_, last_, variant_, lower, upper = zip(*rows, strict=True)
-    return Strata(part_, parts, first_, last_, variant_, lower, upper)
+        rows.append((part, parts, first, last, variant, low, high + config.extra))
+    rows.sort(key=lambda row: (row[6], row[5]), reverse=True)
+    return Strata(*zip(*rows, strict=True))
 
 
 def draw_lengths(
     part: Int[Tensor, "B"],
-    parts: int,
+    parts: Int[Tensor, "B"],
     first: Int[Tensor, "B"],
     last: Int[Tensor, "B"],
     longest: int,

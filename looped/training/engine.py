@@ -41,6 +41,7 @@ class Stage:
     strata: Strata | None  # None: lengths are drawn independently
     plan: Plan | None  # None: made anew for each batch
     part: Int[Tensor, "B"]
+    parts: Int[Tensor, "B"]
     first: Int[Tensor, "B"]
     last: Int[Tensor, "B"]
     variant: Int[Tensor, "B"]
@@ -138,7 +139,8 @@ class Engine:
 
         return Stage(
             longest, row_size, split if stratified else None, plan,
-            tensor(split.part), tensor(split.first), tensor(split.last), tensor(split.variant), split.upper[0],
+            tensor(split.part), tensor(split.parts), tensor(split.first), tensor(split.last), tensor(split.variant),
+            split.upper[0],
         )  # fmt: skip
 
     def draw(self, stage: Stage) -> tuple[Batch, Bool[Tensor, "S B"]]:
@@ -150,7 +152,7 @@ class Engine:
         size = (self.config.batch,)
         if stage.strata is not None:
             lengths = curriculum.draw_lengths(
-                stage.part, stage.strata.parts, stage.first, stage.last, stage.longest, generator
+                stage.part, stage.parts, stage.first, stage.last, stage.longest, generator
             )
             variants = stage.variant
         else:

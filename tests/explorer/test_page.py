@@ -90,10 +90,14 @@ def test_a_question_is_answered(visit: Callable[..., Any]) -> None:
     page.wait_for_selector(SETTLED)
     ask(page, "1011+0110")
     assert answer(page) == ("10001", "✓ right")
-    assert page.inner_text("#step-shown") == "step 5 of 9", "the page stands where the model's own rule stops"
+    assert page.inner_text("#step-shown") == "step 5 of 11", (
+        "the page stands where the model's own rule stops"
+    )
     rules = {row.split()[0]: row.split()[1:] for row in page.locator("#rules tbody tr").all_inner_texts()}
     assert rules["halt"] == ["5", "✓", "10001"]
-    assert rules["oracle"][1] == "✗", "the paper's T = n is a step too few for the program"
+    assert rules["oracle"] == ["5", "✓", "10001"], (
+        "the program's own number of steps, one more than the paper's T = n"
+    )
     api.expect(page.locator("#program-note")).to_contain_text("n-RASP-L, done after 5 steps")
     api.expect(page.locator("#measures svg")).to_have_count(3)
 

@@ -77,14 +77,14 @@ def test_stratified_rows_stay_within_their_bounds(
     tiny, task_name: str, method_name: str, longest: int, batch: int
 ) -> None:
     task, method = tasks.get(task_name), methods.get(method_name)
-    config = tiny(task_name, method_name, max_length=12, batch=batch * task.variants)
+    config = tiny(task_name, method_name, max_length=12, batch=max(batch, task.variants))
     split = curriculum.strata(config, longest)
-    part, first, last, variant = (
-        torch.tensor(x) for x in (split.part, split.first, split.last, split.variant)
+    part, parts, first, last, variant = (
+        torch.tensor(x) for x in (split.part, split.parts, split.first, split.last, split.variant)
     )
     generator = torch.Generator().manual_seed(0)
     for _ in range(5):
-        lengths = curriculum.draw_lengths(part, split.parts, first, last, longest, generator)
+        lengths = curriculum.draw_lengths(part, parts, first, last, longest, generator)
         assert bool(((lengths >= first) & (lengths <= last)).all())
         assert int(lengths.min()) >= 1
         assert int(lengths.max()) <= longest
@@ -97,10 +97,10 @@ def test_stratified_rows_stay_within_their_bounds(
 def test_stratified_lengths_are_uniform_over_the_batch(tiny) -> None:
     config = tiny(max_length=7, batch=16)
     split = curriculum.strata(config, 7)
-    part, first, last = (torch.tensor(x) for x in (split.part, split.first, split.last))
+    part, parts, first, last = (torch.tensor(x) for x in (split.part, split.parts, split.first, split.last))
     generator = torch.Generator().manual_seed(0)
     drawn = torch.stack(
-        [curriculum.draw_lengths(part, split.parts, first, last, 7, generator) for _ in range(4000)]
+        [curriculum.draw_lengths(part, parts, first, last, 7, generator) for _ in range(4000)]
     )
     share = drawn.flatten().bincount(minlength=8)[1:] / drawn.numel()
     assert torch.allclose(share, torch.full((7,), 1 / 7), atol=0.003)
@@ -108,14 +108,22 @@ def test_stratified_lengths_are_uniform_over_the_batch(tiny) -> None:
     assert float(spread.max()) < 1.0, "each batch holds nearly its share of every length"
 
 
-@pytest.mark.parametrize("batch", [1, 3, 33])
-def test_a_batch_that_would_leave_a_variant_short_is_refused(tiny, batch: int) -> None:
-    with pytest.raises(InputError, match=f"the batch must be a multiple of 2, not {batch}$"):
-        tiny("multiplication", batch=batch)
-    assert tiny("multiplication", batch=batch, lengths="iid").batch == batch, (
-        "drawn independently, each may come"
-    )
-    assert tiny("copy", batch=batch).batch == batch
+@pytest.mark.parametrize("batch", [2, 3, 7, 33])
+def test_every_variant_covers_all_lengths_however_many_rows_it_has(tiny, batch: int) -> None:
+    split = curriculum.strata(tiny("multiplication", batch=batch, max_length=10), 10)
+    for kind in (0, 1):
+        own = [i for i, variant in enumerate(split.variant) if variant == kind]
+        assert {split.parts[i] for i in own} == {len(own)}
+        assert sorted(split.part[i] for i in own) == list(range(len(own)))
+        covered = {n for i in own for n in range(split.first[i], split.last[i] + 1)}
+        assert covered == set(range(1, 11))
+
+
+def test_a_batch_with_no_row_for_a_variant_is_refused(tiny) -> None:
+    with pytest.raises(InputError, match=r"the batch must be at least 2, not 1$"):
+        tiny("multiplication", batch=1)
+    assert tiny("multiplication", batch=1, lengths="iid").batch == 1, "drawn independently, each may come"
+    assert tiny("copy", batch=1).batch == 1
 
 
 def test_both_variants_get_the_same_lengths(tiny) -> None:
