@@ -72,6 +72,16 @@ def write(path: Path, data: bytes, keep: Path | None = None) -> None:
             raise
 
 
+def check_writable(path: Path) -> None:
+    """Raises if a file cannot be written there, before anything is computed for it."""
+    temporary = own_name(path)
+    try:
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINKS, 0o644))
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+    temporary.unlink()
+
+
 def own_name(path: Path) -> Path:
     """A temporary name for a file that no other writer has, on this machine or another."""
     return path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(8)}.tmp")

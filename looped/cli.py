@@ -79,6 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{error.strerror or error}{where}")
     except KeyboardInterrupt:
         return _fail("interrupted", status=130)
+    except (MemoryError, RuntimeError) as error:
+        if not _is_want_of_memory(error):
+            raise
+        return _fail("there is not enough memory for this: ask for a smaller model, batch or length")
 
 
 def _dispatch(words: list[str]) -> int:
@@ -135,6 +139,12 @@ def _fail(sentence: str, status: int = 2) -> int:
     )  # names may hold anything
     print(f"looped: {shown}", file=sys.stderr)
     return status
+
+
+def _is_want_of_memory(error: Exception) -> bool:
+    """Whether numpy, torch or a GPU has no more; by words and names, since torch may never have been imported."""
+    told = type(error).__name__ == "OutOfMemoryError" or "not enough memory" in str(error)
+    return isinstance(error, MemoryError) or told or "can't allocate memory" in str(error)
 
 
 def _drop_stdout() -> None:

@@ -38,6 +38,11 @@ def run(args: Args) -> int:
         "pipe": BrokenPipeError(errno.EPIPE, "Broken pipe"),
         "interrupt": KeyboardInterrupt(),
         "bug": RuntimeError("a bug"),
+        "memory": MemoryError(),
+        "torch memory": RuntimeError(
+            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4e17 bytes"
+        ),
+        "gpu memory": type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate"),
     }
     if args.fail:
         raise failures[args.fail]
@@ -110,6 +115,12 @@ def test_an_interrupt_is_one_line(cli) -> None:
 
 def test_a_broken_pipe_is_silent(cli) -> None:
     assert cli("probe", "--fail", "pipe") == (141, "", "")
+
+
+@pytest.mark.parametrize("where", ["memory", "torch memory", "gpu memory"])
+def test_want_of_memory_is_one_sentence(cli, where: str) -> None:
+    sentence = "looped: there is not enough memory for this: ask for a smaller model, batch or length\n"
+    assert cli("probe", "--fail", where) == (2, "", sentence)
 
 
 def test_a_bug_is_not_hidden(cli) -> None:

@@ -18,7 +18,7 @@ from looped.errors import InputError
 
 @dataclass(frozen=True)
 class Args:
-    """Draw results: accuracy by length, by loop step, or a run's training."""
+    """Draw results: accuracy by length or loop step, a run's training, a ladder, or who knows when to stop."""
 
     results: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RESULTS…")]
     """Files of rows, as `looped evaluate --out` writes them; for --kind training, a run's metrics.jsonl."""
@@ -42,9 +42,9 @@ def run(args: Args) -> int:
     if not args.results:
         raise InputError("looped figure needs a file of results to draw")
     kind = args.kind
-    if kind == "ladder":
+    if kind == "ladder" or (kind == "auto" and _are_ladders(args.results)):
         rows = figures.read_ladders(args.results)
-        figure = figures.ladder(rows, args.title)
+        kind, figure = "ladder", figures.ladder(rows, args.title)
     elif kind == "training" or (
         kind == "auto" and all(path.name == "metrics.jsonl" for path in args.results)
     ):
@@ -69,3 +69,13 @@ def run(args: Args) -> int:
         print_json({"out": str(args.out), "kind": kind, "rows": len(rows)})
     note(f"wrote {args.out}")
     return 0
+
+
+def _are_ladders(paths: tuple[Path, ...]) -> bool:
+    """Whether `looped bench ladder` wrote all of these files."""
+    from looped import figures
+
+    try:
+        return bool(figures.read_ladders(paths))
+    except InputError:
+        return False

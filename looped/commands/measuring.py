@@ -81,6 +81,8 @@ def ready(args: Shared, command: str) -> Ready:
         raise InputError(f"--seed must be between 0 and {LARGEST_SEED}, not {args.seed}")
     if args.out is not None and (args.out.is_dir() or not args.out.parent.is_dir()):
         raise InputError(f"--out must name a file in a folder that exists, not {args.out}")
+    if args.out is not None:
+        checkpoints.check_writable(args.out)
     if not args.runs:
         raise InputError(f"looped {command} needs a RUN: a run's folder or a checkpoint of one seed")
     began = time.monotonic()

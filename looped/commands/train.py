@@ -147,6 +147,8 @@ def _wish(folder: Path, asked: Interrupt) -> Callable[[], bool]:
 
 def configuration(args: Args) -> TrainConfig:
     """What the words ask for: a recipe and what is set beside it."""
+    if not args.seeds.strip():
+        raise InputError("--seeds must name at least one seed, such as 0,1,2")
     given = {LONG.get(name, name): getattr(args, name) for name in (*SHORT, *LONG)}
     changes = [f"{path}={value}" for path, value in given.items() if value]
     if args.checkpointing:

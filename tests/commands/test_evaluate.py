@@ -117,6 +117,7 @@ def test_lengths_that_are_none(text: str) -> None:
         (["small", "--seed", "-1"], "--seed must be between 0"),
         (["small", "--out", "no/where.json"], "--out must name a file in a folder that exists"),
         (["small", "--out", "."], "--out must name a file"),
+        (["small", "--out", "/proc/rows.json"], "/proc/rows.json cannot be written"),
         (["small/config.json"], "config.json is truncated, damaged or no safetensors file"),
         (["small/state.safetensors"], "not one of ours of the kind 'looped-seed-1'"),
     ],

@@ -95,6 +95,7 @@ def test_every_field_can_be_set(cli: Cli) -> None:
         (["copy", "--steps", "many"], "steps takes a whole number, not 'many'"),
         (["copy", "--steps", "0"], "steps must be at least 1, not 0"),
         (["copy", "--seeds", "0,0"], "seeds must be distinct whole numbers"),
+        (["copy", "--seeds", ""], "--seeds must name at least one seed"),
         (["copy", "--seeds", "a"], "seeds takes a whole number, not 'a'"),
         (["copy", "--lr", "1,2"], "one learning rate or one for each of the 5 seeds, not 2"),
         (["copy", "--max-length", "9999"], "length must be between 1 and 4096, not 9999"),

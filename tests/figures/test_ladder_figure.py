@@ -98,6 +98,8 @@ def test_from_a_file(cli: Cli, tmp_path: Path) -> None:
     code, _, err = cli("figure", path, "--kind", "ladder", "--out", out)
     assert (code, err) == (0, f"wrote {out}\n")
     assert out.read_bytes().startswith(b"\x89PNG")
+    code, said, _ = cli("figure", path, "--out", out, "--json")
+    assert (code, json.loads(said)["kind"]) == (0, "ladder"), "a ladder is known without being named"
 
 
 @pytest.mark.parametrize(

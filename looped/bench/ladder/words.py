@@ -67,6 +67,8 @@ def settings_of(request: Request) -> Settings:
     """The settings a request stands for; raises if there are none such."""
     if not 0 <= request.seed <= LARGEST_SEED:
         raise InputError(f"--seed must be between 0 and {LARGEST_SEED}, not {request.seed}")
+    if not request.limit >= 0:
+        raise InputError(f"--limit must be 0 seconds or more, not {request.limit}")
     lengths = tuple(parse_lengths(request.lengths)) if request.lengths else ()
     return Settings(
         lengths, request.samples, request.families, request.stop, request.floor, request.step_samples,

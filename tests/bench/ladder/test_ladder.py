@@ -165,6 +165,8 @@ def test_other_weights_are_another_ladder(cli: Cli, here: Path, save_run: SaveRu
         (["good", "--families", "carry"], "copy has no input family 'carry'"),
         (["good", "--device", "tpu"], "unknown device 'tpu'"),
         (["good", "--seed", "-1"], "--seed must be between 0"),
+        (["good", "--limit", "-1"], "--limit must be 0 seconds or more, not -1.0"),
+        (["good", "--limit", "nan"], "--limit must be 0 seconds or more, not nan"),
         (["good", "--floor", "2"], "the floor is a share between 0 and 0.99"),
         (["good", "--out", "."], "a ladder is kept in a file"),
         (["good", "--out", "good/config.json"], "holds no ladder"),
