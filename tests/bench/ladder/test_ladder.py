@@ -141,7 +141,7 @@ def test_other_weights_are_another_ladder(cli: Cli, here: Path, save_run: SaveRu
     save_run(here / "y" / "same", broken=(1,))
 
     def key(*words: str) -> str:
-        out = cli("bench", "ladder", *words, *FEW, "--families", "uniform", "--limit", "-1", "--json")[1]
+        out = cli("bench", "ladder", *words, *FEW, "--families", "uniform", "--limit", "0", "--json")[1]
         return str(json.loads(out)["ladder"][0]["run"])
 
     keys = [key("x/same"), key("y/same"), key("x/same", "--seed", "1"), key("x/same", "--precision", "bf16")]
