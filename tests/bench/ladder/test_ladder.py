@@ -87,7 +87,7 @@ def test_the_tables(cli: Cli, here: Path, save_run: SaveRun) -> None:
 
 def test_it_goes_on_after_a_limit(cli: Cli, here: Path, save_run: SaveRun) -> None:
     save_run(here / "good")
-    code, out, err = cli("bench", "ladder", "good", *FEW, *ZEROS, "--limit", "-1")
+    code, out, err = cli("bench", "ladder", "good", *FEW, *ZEROS, "--limit", "0")
     assert (code, err) == (
         0,
         "left off at the limit; the same command again goes on\nwrote results/ladder.json\n",
@@ -104,7 +104,7 @@ def test_it_goes_on_after_a_limit(cli: Cli, here: Path, save_run: SaveRun) -> No
 
 def seeds_of(cli: Cli, *paths: object) -> list[tuple[str, list[int]]]:
     """Names and seeds of the ladders that some paths give."""
-    done = cli("bench", "ladder", *paths, *FEW, "--families", "uniform", "--limit", "-1", "--json")
+    done = cli("bench", "ladder", *paths, *FEW, "--families", "uniform", "--limit", "0", "--json")
     assert done[0] == 0, done[2]
     return [(ladder["run"].partition("@")[0], ladder["seeds"]) for ladder in json.loads(done[1])["ladder"]]
 
