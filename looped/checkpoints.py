@@ -52,8 +52,7 @@ def write(path: Path, data: bytes, keep: Path | None = None) -> None:
     _clean(path.parent.absolute())
     temporary = own_name(path)
     with disk(path, len(data)):
-        # exclusively: never through a link, nor into a file that somebody has laid here
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINKS, 0o644)
+        handle = _open_new(temporary)
         try:
             try:
                 view = memoryview(data)
@@ -76,10 +75,15 @@ def check_writable(path: Path) -> None:
     """Raises if a file cannot be written there, before anything is computed for it."""
     temporary = own_name(path)
     try:
-        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINKS, 0o644))
+        os.close(_open_new(temporary))
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
     temporary.unlink()
+
+
+def _open_new(path: Path) -> int:
+    """A file that was not there: never through a link, nor into a file that somebody has laid here."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINKS, 0o644)
 
 
 def own_name(path: Path) -> Path:

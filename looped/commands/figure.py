@@ -6,6 +6,7 @@ wrote accuracy.svg
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -42,9 +43,12 @@ def run(args: Args) -> int:
     if not args.results:
         raise InputError("looped figure needs a file of results to draw")
     kind = args.kind
-    if kind == "ladder" or (kind == "auto" and _are_ladders(args.results)):
-        rows = figures.read_ladders(args.results)
-        kind, figure = "ladder", figures.ladder(rows, args.title)
+    ladders = figures.read_ladders(args.results) if kind == "ladder" else None
+    if kind == "auto":
+        with contextlib.suppress(InputError):  # then they are something else
+            ladders = figures.read_ladders(args.results)
+    if ladders is not None:
+        kind, rows, figure = "ladder", ladders, figures.ladder(ladders, args.title)
     elif kind == "training" or (
         kind == "auto" and all(path.name == "metrics.jsonl" for path in args.results)
     ):
@@ -69,13 +73,3 @@ def run(args: Args) -> int:
         print_json({"out": str(args.out), "kind": kind, "rows": len(rows)})
     note(f"wrote {args.out}")
     return 0
-
-
-def _are_ladders(paths: tuple[Path, ...]) -> bool:
-    """Whether `looped bench ladder` wrote all of these files."""
-    from looped import figures
-
-    try:
-        return bool(figures.read_ladders(paths))
-    except InputError:
-        return False

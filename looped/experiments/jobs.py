@@ -26,7 +26,7 @@ from safetensors import SafetensorError, safe_open
 
 from looped import checkpoints, runs, serial
 from looped.errors import InputError
-from looped.experiments import results
+from looped.experiments import partial, results
 from looped.experiments.locks import hold, is_held
 from looped.experiments.plan import Plan
 from looped.experiments.spec import check_name
@@ -172,16 +172,14 @@ def missing_plans(job: Job) -> list[Plan]:
     return [plan for plan, file in files if results.read(file, job.config, plan) is None]
 
 
+def part_file(root: Path, job: Job, plan: Plan) -> Path:
+    """Where a worker keeps what it has measured of a plan so far."""
+    return desk(root, f"{job.name}.{plan.name}.part")
+
+
 def kept_lengths(root: Path, job: Job) -> int:
     """How many lengths are measured and kept of plans that are not done; what cannot be read counts for nothing."""
-    count = 0
-    for plan in job.plans:
-        path = desk(root, f"{job.name}.{plan.name}.part")
-        with contextlib.suppress(OSError, ValueError):
-            match serial.parse(path.read_bytes().decode("utf-8"), str(path)):
-                case {"parts": dict(parts)}:
-                    count += len(parts)
-    return count
+    return sum(partial.kept(part_file(root, job, plan)) for plan in job.plans)
 
 
 def trained(folder: Path, config: TrainConfig) -> bool:

@@ -41,16 +41,28 @@ class Partial:
             checkpoints.write(self._path, json.dumps(data).encode())
 
     def _read(self, path: Path) -> None:
-        try:
-            data = serial.parse(path.read_bytes().decode("utf-8"), str(path))
-        except (ValueError, OSError):
-            return  # half a file is no measurement
-        match data:
+        match _data(path):
             case {"weights": self._weights, "parts": dict(parts), "seconds": float(seconds)} if all(
                 isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
                 for rows in parts.values()
             ):
                 self._parts, self.seconds = parts, seconds
+
+
+def kept(path: Path) -> int:
+    """How many lengths such a file holds, of whatever weights."""
+    match _data(path):
+        case {"parts": dict(parts)}:
+            return len(parts)
+    return 0
+
+
+def _data(path: Path) -> object:
+    """What a file holds; nothing if it is not there or cannot be read: half a file is no measurement."""
+    try:
+        return serial.parse(path.read_bytes().decode("utf-8"), str(path))
+    except (ValueError, OSError):
+        return None
 
 
 def _fingerprint(seeds: Sequence[Trained]) -> str:

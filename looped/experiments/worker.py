@@ -96,7 +96,7 @@ def work(root: Path, job: Job, device_name: str, stop: Callable[[], bool]) -> No
         if stop():
             raise Stopped
         print(f"measuring {job.name}: {plan.name}", file=sys.stderr, flush=True)
-        part = jobs.desk(root, f"{job.name}.{plan.name}.part")
+        part = jobs.part_file(root, job, plan)
         result = results.make(folder, plan, device, measured, part)
         results.write(results.file_of(Path(job.results), job.name, plan), result)
         part.unlink(missing_ok=True)

@@ -157,8 +157,9 @@ def test_malformed(data: object, complaint: str, tmp_path: Path) -> None:
 )
 def test_what_can_be_done_is_not_refused(data: object) -> None:
     sweep = parse(data, "x")
-    for run in sweep.runs if sweep.plan is not None else ():
-        sweep.plan.fit(run)
+    assert sweep.runs
+    if sweep.plan is not None:
+        assert {sweep.plan.fit(run).lengths for run in sweep.runs} == {sweep.plan.lengths}
 
 
 def test_a_compiled_start_in_its_own_architecture_is_no_fault() -> None:
