@@ -49,7 +49,12 @@ class Args:
     """An option of Slurm's sbatch: --sbatch partition=gpu --sbatch time=4:00:00."""
     recipe: str = "fast"
     """paper (its hyperparameters), fast (far fewer steps) or quick (a minute a run on a CPU)."""
-    seeds: Annotated[str, tyro.conf.arg(metavar="A,B,…")] = "0,1,2,3,4"
+    seeds: Annotated[
+        str,
+        tyro.conf.arg(
+            metavar="A,B,…", help_behavior_hint="(default: 0 to 4, of the paper's baselines 0 to 2)"
+        ),
+    ] = ""
     """Seeds of every run, trained side by side."""
     tasks: Names = ""
     """Only these tasks."""
@@ -57,10 +62,12 @@ class Args:
     """Only these methods of the figure."""
     samples: int = SAMPLES
     """Problems a length."""
-    lengths: Annotated[str, tyro.conf.arg(help_behavior_hint="(default: 1 to twice the paper's)")] = ""
+    lengths: Annotated[
+        str, tyro.conf.arg(help_behavior_hint="(default: some from 1 to twice the paper's)")
+    ] = ""
     """Lengths to measure, for all tasks: 1:60, 10:100:10 or 10,20,40."""
-    precision: Precision = "fp32"
-    """Of the weights and states when measuring; bf16 is how CUDA trains, and several times faster there."""
+    precision: Precision = "trained"
+    """Of products when measuring: trained is as in training (bf16 on CUDA, fp32 on a CPU), or fp32 or bf16."""
     out: Path = Path("runs")
     """The folder of the runs."""
     results: Path = Path("results")
@@ -84,7 +91,7 @@ class Args:
 def run(args: Args) -> int:
     """Runs what is missing, and draws once everything is there."""
     figure = paper.get(args.figure)
-    batch = paper.make_jobs(figure, choice(args), args.results, args.save_every)
+    batch = paper.make_jobs([figure], choice(args), args.results, args.save_every)
     if args.dry_run:
         return show(batch, args.out, args.json)
     options = Options(args.workers, args.device, args.address, args.sbatch)
@@ -105,7 +112,7 @@ def run(args: Args) -> int:
 def choice(args: Args) -> Choice:
     """What the words change of a figure."""
     try:
-        seeds = tuple(int(seed) for seed in args.seeds.split(","))
+        seeds = tuple(int(seed) for seed in args.seeds.split(",")) if args.seeds else ()
     except ValueError:
         raise InputError(
             f"--seeds takes whole numbers separated by commas, not {args.seeds[:40]!r}"

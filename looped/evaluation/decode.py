@@ -23,7 +23,7 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation import universal
 from looped.evaluation.grid import unroll_grid
-from looped.evaluation.reading import is_done, motion, read, rows_at_once, window_start
+from looped.evaluation.reading import greedily_right, is_done, motion, read, rows_at_once, window_start
 from looped.evaluation.stopping import OnlineRule, Oracle, Present, Rule
 from looped.model import positions
 from looped.model.attention import Cache
@@ -248,3 +248,26 @@ def _generate(
 def exact(answers: Answers, batch: Batch) -> Bool[Tensor, "S N"]:
     """Which answers are right at every position that counts, trailing `#` included."""
     return ((answers.tokens == batch.targets) | ~batch.loss_mask).all(-1)
+
+
+@torch.inference_mode()
+def generates_exactly(
+    model: LoopedTransformer,
+    weights: Prepared,
+    batch: Batch,
+    loops: int,
+    eos: int,
+    *,
+    chunk: int | None = None,
+) -> Bool[Tensor, "S N"]:
+    """Which rows of an NTP batch `generate` would answer right: one pass, for the batch holds their right beginnings."""
+    seeds, (rows, size) = weights.embed.shape[0], batch.tokens.shape
+    chunk = chunk or rows_at_once(model.config, seeds, size, batch.tokens.device)
+    found = []
+    for first in range(0, rows, chunk):
+        part = batch.rows(slice(first, first + chunk))
+        start = window_start(part.loss_mask)
+        *_, h = model.unroll(weights, part.tokens.expand(seeds, -1, -1), loops)
+        likeliest = model.readout(weights, h[:, :, start:].contiguous()).argmax(-1)
+        found.append(greedily_right(likeliest, part.targets[:, start:], part.loss_mask[:, start:], eos))
+    return torch.cat(found, dim=1)

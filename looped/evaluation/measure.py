@@ -8,7 +8,7 @@ length serves all stopping rules. What can stop how:
   every rule;
 - a method of fixed depth runs as deep as it was trained, whatever the problem. That is the only step it has,
   so it takes no rule but `oracle`, under which its rows are listed;
-- a next-token method is decoded token by token (`decode.generate`), with the same rule and rows;
+- a next-token method answers token by token (`decode.generates_exactly`), with the same rule and rows;
 - a Universal Transformer decides itself, and takes no rule but `halt`. It may loop as often as its longest training
   problem may, or T(n) times where that is more.
 
@@ -266,7 +266,7 @@ def _generated(
             steps.append(took)
             continue
         loops = int(batch.steps[0])
-        answers = decode.generate(subject.model, subject.weights, batch, loops, eos)
-        correct.append(decode.exact(answers, batch))
-        steps.append(answers.steps)
+        right = decode.generates_exactly(subject.model, subject.weights, batch, loops, eos)
+        correct.append(right)
+        steps.append(torch.full_like(right, loops, dtype=torch.long))
     return torch.cat(correct, dim=1), torch.cat(steps, dim=1)

@@ -53,6 +53,18 @@ def read(
     return Reading(answer[..., 0], surprise)
 
 
+def greedily_right(
+    likeliest: Int[Tensor, "S B W"], targets: Int[Tensor, "B W"], counted: Bool[Tensor, "B W"], eos: int
+) -> Bool[Tensor, "S B"]:
+    """Which rows greedy decoding would answer right, given the likeliest next token after each right beginning.
+
+    As long as an answer is right, what decoding feeds in is what the right answer feeds in; after its first `#` it is
+    `#` by definition.
+    """
+    past_end = ((targets == eos) & counted).long().cumsum(-1) > 1
+    return ((likeliest == targets) | ~counted | past_end).all(-1)
+
+
 def is_done(config: ModelConfig, h: Float[Tensor, "S B L D"]) -> Bool[Tensor, "S B"] | None:
     """Whether each row's last position says that the answer is there; None for a model that never says."""
     return None if config.halt is None else h[:, :, -1, config.halt] > 0.5

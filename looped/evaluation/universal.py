@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from looped.batches import Batch
-from looped.evaluation.reading import rows_at_once
+from looped.evaluation.reading import greedily_right, rows_at_once
 from looped.model import halting
 from looped.model.universal import PreparedUniversal, Said, UniversalTransformer, split
 
@@ -36,8 +36,7 @@ def exact(
         mask = part.loss_mask.expand(seeds, -1, -1)
         said = model.answer(weights, part.tokens.expand(seeds, -1, -1), mask, most)
         logits, took = halted(said, mask)
-        past_end = ((part.targets == eos) & part.loss_mask).long().cumsum(-1) > 1
-        right.append(((logits.argmax(-1) == part.targets) | ~part.loss_mask | past_end).all(-1))
+        right.append(greedily_right(logits.argmax(-1), part.targets, part.loss_mask, eos))
         steps.append(took)
     return torch.cat(right, dim=1), torch.cat(steps, dim=1)
 

@@ -14,8 +14,8 @@ Beyond the paper, on the same tasks, with what was discovered beside the accurac
 | halting     | the method at T(n), with a start, either halting head, without T(n) in three ways; `ut`, `pondernet` |
 | wrong-steps | the method trained at T(n), T + 1, 2T, T / 2 and at 20 steps whatever the problem                    |
 
-Lengths run from 1 to twice the length at which the paper shows a task near perfect; `stopping` is drawn at
-that length itself. A further figure is a further row.
+Lengths run from 1 to twice the length at which the paper shows a task near perfect (`far`), those of `rules` to that
+length, and `stopping` is drawn at it. The method has five seeds, the others three. A further figure is a further row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from looped.tasks.base import Task
 OURS = "fop-loop-adaptive"
 RULES = ("oracle", "confidence-batch", "confidence", "threshold", "converged")
 REACH = 2  # times the paper's test length
-Lengths = Literal["all", "the paper's"]
+FEW = (0, 1, 2)  # seeds of what the method is compared with
+Lengths = Literal["far", "near", "the paper's"]
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,10 @@ class Line:
     method: str
     stops: tuple[str, ...] = ("oracle",)
     kind: Kind = "accuracy"
-    lengths: Lengths = "all"
+    lengths: Lengths = "far"
     set: tuple[str, ...] = ()  # what the line changes of its method's configuration
     label: str = ""  # its name in the figure; the method's unless given
+    seeds: tuple[int, ...] = SEEDS
 
     @property
     def name(self) -> str:
@@ -57,8 +59,19 @@ class Line:
     def plan(self, task: Task) -> Plan:
         """The measurement for a task."""
         near = task.paper.test_length
-        lengths = tuple(range(1, REACH * near + 1)) if self.lengths == "all" else (near,)
-        return Plan(lengths, self.kind, stops=self.stops)
+        lengths = {"far": far(task), "near": tuple(n for n in far(task) if n <= near), "the paper's": (near,)}
+        return Plan(lengths[self.lengths], self.kind, stops=self.stops)
+
+
+def far(task: Task) -> tuple[int, ...]:
+    """Lengths from 1 to twice the paper's, thinner past it, and those one asks for first: the longest trained, the paper's.
+
+    copy: 1, 5, 10, 15, 19, 20, 25, 30, 35, 40, 50, 60, 70
+    """
+    near, trained = task.paper.test_length, task.paper.max_length
+    apart = 5 if near > 20 else 2
+    thin = range(2 * apart * (near // (2 * apart) + 1), REACH * near, 2 * apart)
+    return tuple(sorted({1, trained, near, REACH * near, *range(apart, near, apart), *thin}))
 
 
 @dataclass(frozen=True)
@@ -84,14 +97,17 @@ FIGURES: dict[str, Figure] = {
         Figure(
             "main",
             "the method against next-token prediction, by length",
-            tuple(Line(method) for method in (OURS, "ntp", "ntp-pause", "ntp-loop")),
+            (Line(OURS), *(Line(method, seeds=FEW) for method in ("ntp", "ntp-pause", "ntp-loop"))),
         ),
         Figure(
             "ablation",
             "the method against full-output variants, by length",
-            tuple(
-                Line(method)
-                for method in (OURS, "fop-loop-adaptive-wo", "fop", "fop-pause", "fop-loop-fixed")
+            (
+                Line(OURS),
+                *(
+                    Line(method, seeds=FEW)
+                    for method in ("fop-loop-adaptive-wo", "fop", "fop-pause", "fop-loop-fixed")
+                ),
             ),
         ),
         Figure(
@@ -102,7 +118,7 @@ FIGURES: dict[str, Figure] = {
         Figure(
             "rules",
             "stopping rules against each other, by length",
-            (Line(OURS, stops=RULES), Line("fop-loop-fixed")),
+            (Line(OURS, stops=RULES, lengths="near"), Line("fop-loop-fixed", lengths="near", seeds=FEW)),
         ),
     )
 }
@@ -163,13 +179,13 @@ class Choice:
     """What a person may change of a figure without making it another."""
 
     recipe: str = "fast"
-    seeds: tuple[int, ...] = SEEDS
+    seeds: tuple[int, ...] = ()  # each line's own unless given
     set: tuple[str, ...] = ()  # fields of every run's configuration
     tasks: tuple[str, ...] = ()  # all unless given
     methods: tuple[str, ...] = ()  # all of the figure's unless given
     samples: int = SAMPLES
     lengths: tuple[int, ...] = ()  # the figure's unless given
-    precision: Precision = "fp32"
+    precision: Precision = "trained"
 
 
 def get(name: str) -> Figure:
@@ -180,20 +196,23 @@ def get(name: str) -> Figure:
     return known[name]
 
 
-def rows(figure: Figure, choice: Choice | None = None) -> list[Measured]:
-    """Every run of a figure with its plan, in the order in which they teach most: the method on every task first."""
+def rows(figures: Sequence[Figure], choice: Choice | None = None) -> list[Measured]:
+    """Every run of some figures with its plan, in the order in which they teach most: the method on every task first."""
     choice = choice or Choice()
     names = choice.tasks or tuple(tasks.TASKS)
-    methods = [line.name for line in figure.lines]
-    strange = [method for method in choice.methods if method not in methods]
+    lines = [line for figure in figures for line in figure.lines]
+    known = list(dict.fromkeys(line.name for line in lines))
+    strange = [method for method in choice.methods if method not in known]
     if strange:
-        raise InputError(f"figure {figure.name} has no method {strange[0]!r}; it has {', '.join(methods)}")
-    lines = [line for line in figure.lines if not choice.methods or line.name in choice.methods]
-    return [_row(task, line, choice) for line in lines for task in map(tasks.get, names)]
+        named = " and ".join(figure.name for figure in figures)
+        raise InputError(f"figure {named} has no method {strange[0]!r}; it has {', '.join(known)}")
+    wanted = [line for line in lines if not choice.methods or line.name in choice.methods]
+    return [_row(task, line, choice) for line in wanted for task in map(tasks.get, names)]
 
 
 def _row(task: Task, line: Line, choice: Choice) -> Measured:
-    run = RunSpec(task.name, line.method, choice.recipe, choice.seeds, (*line.set, *choice.set))
+    seeds = choice.seeds or line.seeds
+    run = RunSpec(task.name, line.method, choice.recipe, seeds, (*line.set, *choice.set))
     plan = replace(line.plan(task), samples=choice.samples, precision=choice.precision)
     return Measured(run, replace(plan, lengths=choice.lengths) if choice.lengths else plan)
 
@@ -208,10 +227,12 @@ def by_run(measured: Sequence[Measured]) -> dict[RunSpec, list[Plan]]:
     return found
 
 
-def make_jobs(figure: Figure, choice: Choice, results: Path, save_seconds: float = 60.0) -> list[Job]:
-    """The jobs of a figure, each run once with all its plans."""
+def make_jobs(
+    figures: Sequence[Figure], choice: Choice, results: Path, save_seconds: float = 60.0
+) -> list[Job]:
+    """The jobs of some figures, each run once with all its plans."""
     where = str(results.resolve())
     return [
         Job(run.folder, run.config, tuple(plan.fit(run) for plan in plans), where, save_seconds)
-        for run, plans in by_run(rows(figure, choice)).items()
+        for run, plans in by_run(rows(figures, choice)).items()
     ]

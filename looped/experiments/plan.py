@@ -21,7 +21,7 @@ from looped.training.config import TrainConfig
 from looped.training.curriculum import max_length
 
 Kind = Literal["accuracy", "steps", "halting"]
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "bf16", "trained"]
 SAMPLES = 6400  # the paper's
 LARGEST_SEED = 2**31 - 1
 
@@ -36,7 +36,7 @@ class Plan:
     stops: tuple[str, ...] = (ORACLE,)  # stopping rules; `steps` takes none
     families: tuple[str, ...] = (UNIFORM,)
     seed: int = 0  # of the test problems
-    precision: Precision = "fp32"  # of weights and states; fp32, or the model's own where that is finer
+    precision: Precision = "fp32"  # of products; `trained`: as training has them on that device
 
     def __post_init__(self) -> None:
         if not self.lengths or len(set(self.lengths)) != len(self.lengths):

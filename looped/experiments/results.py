@@ -32,9 +32,10 @@ from looped.model import build
 from looped.runs import Trained
 from looped.tasks.families import UNIFORM
 from looped.training.config import TrainConfig
+from looped.training.engine import product_dtype
 
 LARGEST = 1 << 28  # bytes of a file of results
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+PRECISIONS = {torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64"}
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Loaded:
     path: Path
     seeds: list[Trained]
     subject: Subject
+    products: torch.dtype  # what its matrices are multiplied in
 
     def origin(self) -> dict[str, object]:
         """What a result says about the weights behind it."""
@@ -73,16 +75,24 @@ def stack(path: Path, seeds: list[Trained], device: torch.device, precision: Pre
     """Seeds of one model side by side, found at `path`."""
     config = seeds[0].config
     model = build(config.model)
-    dtype = DTYPES[precision]
-    if precision == "fp32":  # a model made of large whole numbers says itself that it needs more
-        dtype = torch.promote_types(dtype, getattr(torch, config.model.precision))
+    dtype = precision_of(config, device, precision)
     with torch.no_grad():
         weights = model.prepare(torch.stack([seed.row for seed in seeds]).to(device), dtype)
     subject = Subject(
         tasks.get(config.task), methods.get(config.method), model, weights,
         tuple(seed.seed for seed in seeds), config.max_length, config.recipe, loops.parse(config.loops),
     )  # fmt: skip
-    return Loaded(path, seeds, subject)
+    return Loaded(path, seeds, subject, dtype)
+
+
+def precision_of(config: TrainConfig, device: torch.device, wanted: Precision) -> torch.dtype:
+    """What matrices are multiplied in; states are in fp32 or finer."""
+    if wanted == "trained":
+        return product_dtype(config, device.type == "cuda")
+    if wanted == "bf16":
+        return torch.bfloat16
+    # a model made of large whole numbers says itself that it needs more
+    return torch.promote_types(torch.float32, getattr(torch, config.model.precision))
 
 
 def file_of(folder: Path, run: str, plan: Plan) -> Path:
@@ -149,7 +159,7 @@ def make(
         on_length(length)
     origin = {
         **provenance.facts(device),
-        "precision": plan.precision,
+        "precision": PRECISIONS[loaded.products],
         "wall_seconds": round(partial.seconds, 3),
         "plan": serial.to_json(plan),
         "runs": [loaded.origin()],

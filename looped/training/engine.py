@@ -77,7 +77,7 @@ class Engine:
         if config.batch < self.world.size:
             raise InputError(f"{self.world.size} processes cannot share a batch of {config.batch}")
         cuda = self.device.type == "cuda"
-        self.precision = precision or _precision(config, cuda)
+        self.precision = precision or product_dtype(config, cuda)
         self.graphs = cuda and self.world.size == 1 if graphs is None else graphs
         self.fused = fused  # where it can be taken; never is for comparing with it
         self.task, self.method = tasks.get(config.task), methods.get(config.method)
@@ -297,7 +297,7 @@ class Engine:
         return [self.weights, *self.moments.tensors().values()]
 
 
-def _precision(config: TrainConfig, cuda: bool) -> torch.dtype:
+def product_dtype(config: TrainConfig, cuda: bool) -> torch.dtype:
     """What products run in: as configured, or else what the model asks for, and bf16 on CUDA if that is fp32."""
     if config.products != "auto":
         return torch.bfloat16 if config.products == "bf16" else torch.float32

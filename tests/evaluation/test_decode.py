@@ -110,6 +110,26 @@ def test_an_answer_is_right_up_to_its_first_end_mark(subject: MakeSubject, batch
     assert decode.exact(answers, batch).tolist() == [[True, True], [False, True]]
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize(("method", "loops"), [("ntp", 1), ("ntp-pause", 1), ("ntp-loop", 3)])
+def test_one_pass_tells_which_answers_would_be_right(
+    method: str, loops: int, kind: dict[str, object], subject: MakeSubject, batch_for: MakeBatch
+) -> None:
+    who = subject("copy", method, **kind)
+    batch, eos = batch_for(who, [5, 2, 5, 4, 5, 1, 2, 5]), who.task.vocab.eos
+    said = generate(who.model, who.weights, batch, loops, eos).tokens[0].clone()
+    start, (zero, one) = batch.loss_mask.int().argmax(1), map(who.task.vocab.id, "01")
+    for i in (0, 2, 5):  # of what the first seed says, this is asked for with its first token changed
+        said[i, start[i]] = zero if said[i, start[i]] == one else one
+    fed = torch.where(batch.loss_mask.roll(1, 1) & batch.loss_mask, said.roll(1, 1), batch.tokens)
+    asked = Batch(fed, said, batch.loss_mask, batch.steps)
+    right = decode.exact(generate(who.model, who.weights, asked, loops, eos), asked)
+    assert right[0].tolist() == [i not in (0, 2, 5) for i in range(8)]
+    for chunk in (None, 3):
+        quick = decode.generates_exactly(who.model, who.weights, asked, loops, eos, chunk=chunk)
+        assert torch.equal(quick, right)
+
+
 def test_a_row_longer_than_the_position_table_is_refused(subject: MakeSubject, batch_for: MakeBatch) -> None:
     who = subject("copy", "ntp", positions="learned", max_positions=10)
     with pytest.raises(InputError, match="rows of 14 tokens are longer"):

@@ -77,17 +77,17 @@ def test_what_a_run_discovered(cli: Cli) -> None:
 
 def test_lines_are_chosen_by_their_name() -> None:
     figure = paper.get("halting")
-    rows = paper.rows(figure, Choice(recipe="quick", tasks=("parity",), methods=("ponder", "ut")))
+    rows = paper.rows([figure], Choice(recipe="quick", tasks=("parity",), methods=("ponder", "ut")))
     assert [variant(row.run.config) for row in rows] == ["", "start q ponder"]
     assert [row.plan.fit(row.run).stops[0] for row in rows] == ["halt", "halt"]
     with pytest.raises(InputError, match="figure halting has no method 'ntp'"):
-        paper.rows(figure, Choice(methods=("ntp",)))
+        paper.rows([figure], Choice(methods=("ntp",)))
 
 
 def test_every_line_can_be_trained_by_every_recipe() -> None:
     for name in paper.BEYOND:
         for recipe in ("paper", "fast", "quick"):
-            rows = paper.rows(paper.get(name), Choice(recipe=recipe))
+            rows = paper.rows([paper.get(name)], Choice(recipe=recipe))
             folders = {row.run.folder for row in rows}
             assert len(folders) == len(rows) == len(paper.get(name).lines) * len(tasks.TASKS)
 
