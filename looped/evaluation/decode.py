@@ -260,7 +260,7 @@ def generates_exactly(
     *,
     chunk: int | None = None,
 ) -> Bool[Tensor, "S N"]:
-    """Which rows of an NTP batch `generate` would answer right: one pass, for the batch holds their right beginnings."""
+    """Which rows of an NTP batch `generate` would answer right, in one pass: the batch holds their beginnings."""
     seeds, (rows, size) = weights.embed.shape[0], batch.tokens.shape
     chunk = chunk or rows_at_once(model.config, seeds, size, batch.tokens.device)
     found = []

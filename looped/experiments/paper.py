@@ -64,7 +64,7 @@ class Line:
 
 
 def far(task: Task) -> tuple[int, ...]:
-    """Lengths from 1 to twice the paper's, thinner past it, and those one asks for first: the longest trained, the paper's.
+    """Lengths from 1 to twice the paper's, thinner past it; the longest trained and the paper's are among them.
 
     copy: 1, 5, 10, 15, 19, 20, 25, 30, 35, 40, 50, 60, 70
     """
@@ -197,7 +197,7 @@ def get(name: str) -> Figure:
 
 
 def rows(figures: Sequence[Figure], choice: Choice | None = None) -> list[Measured]:
-    """Every run of some figures with its plan, in the order in which they teach most: the method on every task first."""
+    """Every run of some figures with its plan, in the order in which they teach most: the method on all tasks first."""
     choice = choice or Choice()
     names = choice.tasks or tuple(tasks.TASKS)
     lines = [line for figure in figures for line in figure.lines]
