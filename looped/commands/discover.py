@@ -43,22 +43,16 @@ def run(args: Args) -> int:
     asked = ready(args, "discover")
     for each in asked.loaded:  # all complaints before any work
         check(each.subject, asked.lengths, args.samples, stops=stops_of(args, each), family=UNIFORM)
-    found = [_found(args, each, asked.lengths) for each in asked.loaded]
-    asked.deliver((row for rows in found for row in rows), lambda: _print(found, args.runs))
-    return 0
 
-
-def _found(args: Args, loaded: Loaded, lengths: Sequence[int]) -> list[dict[str, Any]]:
-    """The rows of a run, with its variant's name where it is one."""
-    named = variant(loaded.seeds[0].config)
-    rows = [
-        row
-        for length in lengths
-        for row in discover(
-            loaded.subject, length, args.samples, seed=args.seed, stops=stops_of(args, loaded)
+    def one(loaded: Loaded, family: str, length: int) -> list[dict[str, Any]]:
+        """Rows of a length, with the variant's name where the run is one."""
+        named = variant(loaded.seeds[0].config)
+        rows = discover(
+            loaded.subject, length, args.samples, seed=args.seed, stops=stops_of(args, loaded), family=family
         )
-    ]
-    return [{**row, "variant": named} for row in rows] if named else rows
+        return [{**row, "variant": named} for row in rows] if named else rows
+
+    return asked.deliver(asked.gather(one), dict, lambda found: _print(found, args.runs))
 
 
 def stops_of(args: Args, loaded: Loaded) -> tuple[str, ...]:

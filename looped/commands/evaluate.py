@@ -10,7 +10,6 @@ Several seeds: mean ± standard error. A single seed: Wilson's 95 % interval.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,28 +37,11 @@ def run(args: Args) -> int:
     for each in asked.loaded:  # all complaints before any work
         for family in args.family:
             check(each.subject, asked.lengths, args.samples, stops=args.stop, family=family)
-    found = _measured(args, asked.loaded, asked.lengths)
-    asked.deliver((row.as_dict() for rows in found for row in rows), lambda: _print(found, args.runs))
-    return 0
 
+    def one(loaded: Loaded, family: str, length: int) -> list[Row]:
+        return measure(loaded.subject, [length], args.samples, seed=args.seed, stops=args.stop, family=family)
 
-def _measured(args: Args, loaded: Sequence[Loaded], lengths: Sequence[int]) -> list[list[Row]]:
-    """The rows of each run."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    found: list[list[Row]] = []
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        for each in loaded:
-            rows: list[Row] = []
-            for family in args.family:
-                bar = progress.add_task(f"{each.path.name} {family}", total=len(lengths))
-                rows += measure(
-                    each.subject, lengths, args.samples, seed=args.seed, stops=args.stop, family=family,
-                    on_progress=lambda _, bar=bar: progress.advance(bar),  # type: ignore[misc]
-                )  # fmt: skip
-            found.append(rows)
-    return found
+    return asked.deliver(asked.gather(one, args.family), Row.as_dict, lambda found: _print(found, args.runs))
 
 
 def _print(found: Sequence[Sequence[Row]], paths: Sequence[Path]) -> None:

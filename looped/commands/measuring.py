@@ -1,13 +1,19 @@
-"""What `looped evaluate` and `looped discover` share: runs to load, and where what was measured goes."""
+"""What `looped evaluate` and `looped discover` share: runs to load, the work itself, where what was measured goes.
+
+A bar on a terminal, a line now and then elsewhere, says how far it is; Ctrl-C loses no length that is done.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Generic, TypeVar
 
 import torch
 import tyro
@@ -17,7 +23,12 @@ from looped.commands import note, print_json
 from looped.errors import InputError
 from looped.experiments.plan import LARGEST_SEED, Precision, parse_lengths
 from looped.experiments.results import Loaded, load
+from looped.tasks.families import UNIFORM
 from looped.zoo import shelf
+
+R = TypeVar("R")  # a row of results
+INTERRUPTED = 130  # the exit status
+QUIET_S = 10.0  # between two lines of progress
 
 
 @dataclass(frozen=True)
@@ -33,13 +44,21 @@ class Shared:
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     precision: Precision = "fp32"
-    """Of weights and states: fp32, or the model's own where finer; bf16 is how CUDA trains, and much faster there."""
+    """Of products: fp32, or the model's own where finer; bf16; or trained, as in training (bf16 on CUDA)."""
     seed: int = 0
     """Of the test problems."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE.json", help_behavior_hint="")] = None
     """Also write the rows and where they come from to this JSON file."""
     json: bool = False
     """Print the rows and where they come from as one JSON object."""
+
+
+@dataclass(frozen=True)
+class Harvest(Generic[R]):
+    """What was measured: the rows of each run, and whether somebody had enough before the end."""
+
+    rows: list[list[R]]
+    interrupted: bool
 
 
 @dataclass(frozen=True)
@@ -52,16 +71,37 @@ class Ready:
     loaded: list[Loaded]
     began: float
 
-    def deliver(self, rows: Iterable[object], show: Callable[[], None]) -> None:
-        """Writes and prints the rows with where they come from; `show` prints them for people."""
+    def gather(
+        self, measure: Callable[[Loaded, str, int], list[R]], families: Sequence[str] = (UNIFORM,)
+    ) -> Harvest[R]:
+        """Measures every run on every family and length; what is done when Ctrl-C comes is kept."""
+        rows: list[list[R]] = [[] for _ in self.loaded]
+        parts = list(itertools.product(range(len(self.loaded)), families, self.lengths))
+        try:
+            with _progress(len(parts)) as done:
+                for i, family, length in parts:
+                    rows[i] += measure(self.loaded[i], family, length)
+                    named = self.args.runs[i].name + ("" if family == UNIFORM else f" {family}")
+                    done(f"{named}: length {length}")
+        except KeyboardInterrupt:
+            if not any(rows):
+                raise
+            return Harvest(rows, interrupted=True)
+        return Harvest(rows, interrupted=False)
+
+    def deliver(
+        self, found: Harvest[R], as_json: Callable[[R], dict[str, Any]], show: Callable[[list[list[R]]], None]
+    ) -> int:
+        """Writes and prints the rows with where they come from, for people by `show`; the exit status."""
         result = {
             "provenance": {
                 **provenance.facts(self.device),
                 "precision": self.args.precision,
                 "wall_seconds": round(time.monotonic() - self.began, 3),
                 "runs": [each.origin() for each in self.loaded],
+                **({"interrupted": True} if found.interrupted else {}),
             },
-            "rows": list(rows),
+            "rows": [as_json(row) for rows in found.rows for row in rows],
         }
         out = self.args.out
         if out is not None:
@@ -69,9 +109,39 @@ class Ready:
         if self.args.json:
             print_json(result)
         else:
-            show()
+            show(found.rows)
         if out is not None:
             note(f"wrote {out}")
+        if found.interrupted:
+            note("looped: interrupted; this is what was measured until then")
+        return INTERRUPTED if found.interrupted else 0
+
+
+class _Lines:
+    """Says how far it is in lines, but not all the time: quick work goes by in silence."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._count, self._said = total, 0, time.monotonic()
+
+    def __call__(self, what: str) -> None:
+        self._count += 1
+        if time.monotonic() - self._said > QUIET_S:
+            self._said = time.monotonic()
+            note(f"measured {self._count} of {self._total}: {what}")
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A function to call with what was done: it moves a bar on a terminal, and prints a line now and then elsewhere."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    if not sys.stderr.isatty():
+        yield _Lines(total)
+        return
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("measuring", total=total)
+        yield lambda what: progress.update(bar, advance=1, description=what)
 
 
 def ready(args: Shared, command: str) -> Ready:

@@ -2,8 +2,8 @@
 
 $ looped reproduce main --dry-run
 run                            state   step       loss  measured
-parity-fop-loop-adaptive-fast  done    12000/12000   –       1/1
-copy-fop-loop-adaptive-fast    queued      0/12000   –       0/1
+parity-fop-loop-adaptive-fast  done    8000/8000   –       1/1
+copy-fop-loop-adaptive-fast    queued     0/8000   –       0/1
 …
 
 A result that is there counts, wherever its run was trained: with all results at hand it only draws.

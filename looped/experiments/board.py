@@ -1,8 +1,8 @@
 """What a person sees while jobs run: a live table on a terminal, lines in a pipe. Knows nothing of engines.
 
     run                           state     step        loss   measured
-    copy-fop-loop-adaptive-fast   running   3200/12000  0.0214      0/1
-    parity-fop-loop-adaptive-fast queued       0/12000       –      0/1
+    copy-fop-loop-adaptive-fast   running   3200/8000   0.0214      0/1
+    parity-fop-loop-adaptive-fast queued       0/8000        –      0/1
 
 Everything goes to stderr: a command's facts own stdout.
 """

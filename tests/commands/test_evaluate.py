@@ -7,11 +7,13 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
 from looped import checkpoints, runs
+from looped.commands import discover, evaluate, measuring
 from looped.errors import InputError
 from looped.experiments.plan import parse_lengths
 from looped.training.recipes import make
@@ -67,6 +69,52 @@ def test_seeds_together_are_seeds_alone(cli: Cli, run: Path) -> None:
     files = [run / "seed-0.safetensors", run / "seed-5.safetensors"]
     alone = json.loads(cli("evaluate", *files, *FEW, "--json")[1])["rows"]
     assert sorted(map(str, together)) == sorted(map(str, alone))
+
+
+@pytest.mark.parametrize("command", ["evaluate", "discover"])
+def test_long_work_says_how_far_it_is(
+    cli: Cli, run: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "QUIET_S", -1.0)
+    code, _, err = cli(command, run, *FEW)
+    assert (code, err) == (
+        0,
+        "measured 1 of 2: small: length 2\nmeasured 2 of 2: small: length 4\n",
+    )
+
+
+@pytest.mark.parametrize(("command", "module"), [("evaluate", evaluate), ("discover", discover)])
+def test_what_is_measured_outlives_an_interruption(
+    cli: Cli, run: Path, command: str, module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = {"evaluate": "measure", "discover": "discover"}[command]
+    whole, left = getattr(module, name), iter([True, False])
+
+    def once(*words: object, **more: object) -> object:
+        if not next(left):
+            raise KeyboardInterrupt
+        return whole(*words, **more)
+
+    unbroken = json.loads(cli(command, run, *FEW, "--json")[1])
+    monkeypatch.setattr(module, name, once)
+    code, out, err = cli(command, run, *FEW, "--json", "--out", "part.json")
+    part = json.loads(out)
+    assert code == 130
+    assert err.endswith("looped: interrupted; this is what was measured until then\n")
+    assert part["rows"] == [row for row in unbroken["rows"] if row["length"] == 2]
+    assert part["provenance"]["interrupted"] is True
+    assert json.loads(Path("part.json").read_text()) == part
+
+
+def test_an_interruption_before_anything_is_measured_leaves_nothing(
+    cli: Cli, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at_once(*words: object, **more: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluate, "measure", at_once)
+    assert cli("evaluate", run, *FEW, "--out", "part.json")[0] == 130
+    assert not Path("part.json").exists()
 
 
 def test_the_table(cli: Cli, run: Path) -> None:
