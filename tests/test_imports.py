@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 # and from its own layer. `__init__` runs before anything else of the package, so it lies near the bottom.
 LAYERS = [
     {"errors"},
-    {"vocab", "serial"},
+    {"vocab", "serial", "marked"},
     {"__init__"},
     {"devices", "checkpoints"},
     {"provenance"},
@@ -43,6 +43,7 @@ THIRD_PARTY = {
     "errors": set(),
     "vocab": set(),
     "serial": set(),
+    "marked": set(),
     "__init__": set(),
     "devices": BARE,
     "checkpoints": BARE,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from looped.bench.report import Lines, chosen, spaced, stacked
+from looped.bench.report import Lines, chosen, stacked
+from looped.marked import spaced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,19 +2,20 @@
 
     python -m looped.bench report results/performance.jsonl docs/performance.md
 
-A text marks the place of a table with `<!-- table NAME -->` and `<!-- end -->`; what lies between is replaced. Where a
-measurement was repeated, the last line counts. Knows nothing of how anything is measured.
+A text marks the places of tables (`looped.marked`). Where a measurement was repeated, the last line counts. Knows
+nothing of how anything is measured.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+from looped import marked
 from looped.bench import Measured
-from looped.errors import InputError
+from looped.marked import markdown, spaced
 
 Lines = list[Measured]
 
@@ -32,14 +33,7 @@ def load(path: Path) -> Lines:
 
 def fill(text: str, lines: Lines) -> str:
     """The text with every marked table made anew."""
-
-    def table(match: re.Match[str]) -> str:
-        name = match[1]
-        if name not in TABLES:
-            raise InputError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
-        return f"<!-- table {name} -->\n{TABLES[name](lines)}\n<!-- end -->"
-
-    return re.sub(r"<!-- table (\S+) -->\n.*?<!-- end -->", table, text, flags=re.S)
+    return marked.fill(text, {name: partial(table, lines) for name, table in TABLES.items()})
 
 
 # --- which lines -------------------------------------------------------------------------------------------
@@ -61,20 +55,6 @@ def stacked(lines: Lines) -> Lines:
 
 
 # --- how they look -----------------------------------------------------------------------------------------
-
-
-def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table; every column but the first stands to the right."""
-    body = [[str(cell) for cell in row] for row in rows]
-    if not body:
-        return "*Not measured yet.*"
-    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *body]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def spaced(task: str) -> str:
-    """`binary_sum` as people read it."""
-    return task.replace("_", " ")
 
 
 def _gigabytes(count: float) -> str:

@@ -31,6 +31,7 @@ class TrainConfig:
     interval: int  # gradient steps between two increases of the length
     lr: tuple[float, ...]  # peak learning rate, one for all seeds or one each
     start_length: int = 1  # the curriculum's first maximum length
+    dwell: tuple[int, ...] = ()  # gradient steps at the first maximum lengths, in place of `interval`
     batch: int = 64  # problems a gradient step
     lengths: Lengths = "iid"  # independent draws, or one draw from each of `batch` equal parts of the range
     family: str = (
@@ -75,6 +76,8 @@ class TrainConfig:
         for name in ("max_length", "steps", "interval", "start_length", "batch"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if min(self.dwell, default=1) < 1:
+            raise InputError(f"dwell must be at least 1 gradient step at each length, not {self.dwell}")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise InputError(f"AdamW's betas must be in [0, 1), not {self.betas}")
         if not 0 <= self.ema < 1:
@@ -129,8 +132,13 @@ class TrainConfig:
     @property
     def curriculum_end(self) -> int:
         """The gradient step from which the learning rate falls: the last length has had its interval."""
-        lengths = max(self.max_length - self.start_length, 0) + 1
-        return min(lengths * self.interval, self.steps)
+        return min(self.stage_end(max(self.max_length, self.start_length)), self.steps)
+
+    def stage_end(self, longest: int) -> int:
+        """The gradient step from which problems longer than `longest` are seen, if there are any."""
+        stages = max(longest - self.start_length + 1, 0)
+        own = self.dwell[:stages]
+        return sum(own) + (stages - len(own)) * self.interval
 
     @property
     def whole(self) -> bool:

@@ -71,7 +71,7 @@ def estimate(config: TrainConfig, on: Device) -> Cost:
     known = {n: _step(config, n, on) for n in sorted(chosen)}
     flops, seconds = 0.0, on.stage_s * len(stages)
     for n in stages:
-        count = config.interval if n < last else config.steps - config.interval * (len(stages) - 1)
+        count = (config.stage_end(n) if n < last else config.steps) - config.stage_end(n - 1)
         each_flops, each_seconds = _between(known, n)
         flops += count * each_flops
         seconds += count * each_seconds

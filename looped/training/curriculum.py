@@ -8,7 +8,9 @@ number of loop steps is known to within one, so that the shapes of a stage never
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from jaxtyping import Int
@@ -20,7 +22,12 @@ from looped.training.config import TrainConfig
 
 def max_length(config: TrainConfig, step: int) -> int:
     """The longest problem of gradient step `step` (counted from 0)."""
-    return min(config.start_length + step // config.interval, config.max_length)
+    ends = list(accumulate(config.dwell))
+    if ends and step < ends[-1]:
+        grown = bisect_right(ends, step)
+    else:
+        grown = len(ends) + (step - sum(config.dwell)) // config.interval
+    return min(config.start_length + grown, config.max_length)
 
 
 def lr_share(config: TrainConfig, step: int) -> float:

@@ -178,7 +178,7 @@ class Clock:
             longest = curriculum.max_length(self.config, first)
             until = last
             if longest < self.config.max_length:
-                until = min(last, (longest - self.config.start_length + 1) * self.config.interval)
+                until = min(last, self.config.stage_end(longest))
             total += self._cost[longest] * (until - first)
             first = until
         return total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from looped import methods, tasks
 from looped.errors import InputError
 from looped.training import curriculum
+from looped.training.recipes import make
 
 
 def test_the_maximum_length_grows_by_one_each_interval(tiny) -> None:
@@ -20,6 +22,27 @@ def test_the_maximum_length_grows_by_one_each_interval(tiny) -> None:
     assert grown == [1, 1, 2, 2, 3, 4, 4, 4, 4]
     later = tiny(interval=10, max_length=4, steps=100, start_length=3)
     assert [curriculum.max_length(later, step) for step in (0, 10, 50)] == [3, 4, 4]
+
+
+def test_the_first_lengths_may_last_longer(tiny) -> None:
+    config = tiny(max_length=5, interval=2, dwell=(3, 1), steps=12)
+    seen = [curriculum.max_length(config, step) for step in range(12)]
+    assert seen == [1, 1, 1, 2, 3, 3, 4, 4, 5, 5, 5, 5]
+    assert config.curriculum_end == 10, "the last length has had its interval"
+
+
+@given(st.lists(st.integers(1, 5), max_size=4), st.integers(1, 5), st.integers(1, 3), st.integers(3, 9))
+def test_a_stage_ends_where_the_next_begins(
+    dwell: list[int], interval: int, start: int, longest: int
+) -> None:
+    config = replace(
+        make("copy", "fop-loop-adaptive", "quick", (0,)),
+        dwell=tuple(dwell), interval=interval, start_length=start, max_length=longest,
+    )  # fmt: skip
+    for n in range(start, longest):
+        end = config.stage_end(n)
+        assert [curriculum.max_length(config, step) for step in (end - 1, end)] == [n, n + 1]
+    assert config.stage_end(start - 1) == 0
 
 
 def test_the_rate_warms_up_holds_and_falls_in_a_cosine(tiny) -> None:
