@@ -17,9 +17,10 @@ from torch import Tensor
 from looped.model import ModelConfig
 from looped.model.loop import LoopedTransformer, Prepared
 
-# Numbers a chunk of rows may keep alive at once. A CPU is fastest while they fit its caches (measured); a GPU
-# needs more to be busy.
-CPU_BUDGET, GPU_BUDGET = 1 << 22, 1 << 28
+# Numbers a chunk of rows may keep alive at once: on a CPU what fits its caches, which is fastest (measured).
+CPU_BUDGET = 1 << 22
+NUMBER_BYTES = 4
+GPU_SHARE = 16  # a chunk takes one part in so many of a GPU's memory: enough to be busy, and others may be there
 
 
 @dataclass(frozen=True)
@@ -88,5 +89,11 @@ def rows_at_once(config: ModelConfig, seeds: int, size: int, device: torch.devic
     whole = config.positions == "alibi"  # its offsets are a mask over all keys, bands or not
     scores = sum(min(size, 0 if whole else band) or size for band in config.head_bands)
     row = size * (state + scores + kept)
-    budget = CPU_BUDGET if device.type == "cpu" else GPU_BUDGET
-    return max(1, budget // (seeds * row))
+    return max(1, _budget(device) // (seeds * row))
+
+
+def _budget(device: torch.device) -> int:
+    """How many numbers may be alive at once."""
+    if device.type == "cpu":
+        return CPU_BUDGET
+    return int(torch.cuda.get_device_properties(device).total_memory) // (GPU_SHARE * NUMBER_BYTES)
