@@ -84,6 +84,8 @@ class Args:
     """A field of every run's configuration: --set steps=2000 --set model.width=128."""
     dry_run: bool = False
     """Only show what is done and what is missing."""
+    draw: bool = False
+    """Run nothing: draw from the results that are there, and say how many are missing."""
     json: bool = False
     """Print how it ended and where the files are as one JSON object."""
 
@@ -94,6 +96,8 @@ def run(args: Args) -> int:
     batch = paper.make_jobs([figure], choice(args), args.results, args.save_every)
     if args.dry_run:
         return show(batch, args.out, args.json)
+    if args.draw:
+        return _draw_present(figure, batch, args)
     options = Options(args.workers, args.device, args.address, args.sbatch)
     outcome, status = work(args.engine, args.out, batch, options, args.time_limit)
     drawn = draw(figure, batch, args.results / "figures") if outcome.ending == "complete" else []
@@ -107,6 +111,25 @@ def run(args: Args) -> int:
     for path in drawn:
         note(f"wrote {path}")
     return status
+
+
+def _draw_present(figure: Figure, batch: list[Job], args: Args) -> int:
+    """Draws what can be drawn without running anything."""
+    there = [job for job in batch if not jobs.missing_plans(job)]
+    if not there:
+        raise InputError(f"{args.results} holds no result of figure {figure.name} yet")
+    drawn = draw(figure, there, args.results / "figures")
+    if args.json:
+        files = [str(file) for job in there for file in jobs.result_files(job)]
+        missing = [job.name for job in batch if job not in there]
+        print_json({"figure": figure.name, "missing": missing,
+                    "results": files, "drawn": [str(path) for path in drawn]})  # fmt: skip
+    else:
+        _print(there)
+    note(f"{len(there)} of {len(batch)} runs have results")
+    for path in drawn:
+        note(f"wrote {path}")
+    return 0
 
 
 def choice(args: Args) -> Choice:

@@ -37,6 +37,7 @@ def accuracy_by_length(
             for name in names:
                 if name in series:
                     _line(panel, names.index(name), name, series[name])
+            panel.xaxis.get_major_locator().set_params(integer=True)
             if doubling:
                 _doubling(panel, sorted({length for values in series.values() for length in values}))
             if task in (trained or {}):

@@ -88,6 +88,24 @@ def test_a_figure_from_start_to_end(cli: Cli) -> None:
     assert not Path("runs").exists(), "with all results at hand, nothing is trained and nothing started"
 
 
+def test_what_is_there_is_drawn_without_running_anything(cli: Cli) -> None:
+    code, _, err = cli(*words("main", "--draw"))
+    assert (code, err) == (2, "looped: results holds no result of figure main yet\n")
+    made = json.loads(cli(*words("main", "--json"))[1])
+    Path(made["results"][1]).unlink()
+    shutil.rmtree("runs")
+    shutil.rmtree("results/figures")
+    code, out, err = cli(*words("main", "--draw", "--json"))
+    assert code == 0
+    part = json.loads(out)
+    assert (part["results"], part["drawn"]) == (made["results"][:1], made["drawn"])
+    assert part["missing"] == [made["runs"][1]["run"]]
+    assert err.startswith("1 of 2 runs have results\n")
+    assert all(Path(path).is_file() for path in part["drawn"])
+    assert not Path("runs").exists()
+    assert cli(*words("main", "--draw"))[1].splitlines()[1].split()[:2] == ["copy", "fop-loop-adaptive"]
+
+
 def test_figures_share_runs_and_results(cli: Cli) -> None:
     made = {}
     for figure in ("ablation", "rules", "stopping"):
