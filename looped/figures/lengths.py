@@ -9,6 +9,7 @@ from statistics import fmean
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from looped.figures.reading import Row
 from looped.figures.style import COLOURS, DASHES, FAINT, MARKS, STYLE, label_rows, legend, panels_of, words
@@ -37,7 +38,7 @@ def accuracy_by_length(
             for name in names:
                 if name in series:
                     _line(panel, names.index(name), name, series[name])
-            panel.xaxis.get_major_locator().set_params(integer=True)
+            panel.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
             if doubling:
                 _doubling(panel, sorted({length for values in series.values() for length in values}))
             if task in (trained or {}):

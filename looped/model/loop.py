@@ -10,9 +10,10 @@ Shapes: S seeds, B rows, L positions, D width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -34,34 +35,50 @@ class Prepared:
 
     embed: Float[Tensor, "S V D"]
     table: Float[Tensor, "S M D"] | None  # of learned positions
-    layers: tuple[block.Layer, ...]
+    stack: block.Layer  # the block's layers, as one stack
     scale: Float[Tensor, "S 1 1 D"]  # of the final norm
     shift: Float[Tensor, "S 1 1 D"]
     readout: Float[Tensor, "S D V"]
     readout_bias: Float[Tensor, "S 1 V"]
-    before: tuple[block.Layer, ...] = ()  # applied once, before the loop
+    first: block.Layer | None = None  # a stack that is applied once, before the loop
     head: Head = ()  # that says when to stop
+    layers: tuple[block.Layer, ...] = field(init=False)  # the block's, one by one
+    before: tuple[block.Layer, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Here and not when they are asked for: views made where no gradients are recorded would pass none on.
+        object.__setattr__(self, "layers", block.unstack(self.stack))
+        object.__setattr__(self, "before", () if self.first is None else block.unstack(self.first))
 
     def tensors(self) -> list[Tensor]:
         """Every tensor, in a fixed order."""
-        flat = [getattr(layer, f.name) for layer in self.layers + self.before for f in fields(layer)]
         own = [self.embed, self.scale, self.shift, self.readout, self.readout_bias]
-        return [*own, *flat, *self.head, *([] if self.table is None else [self.table])]
+        return [*own, *self._matrices(), *self.head, *([] if self.table is None else [self.table])]
+
+    def _matrices(self) -> list[Tensor]:
+        """Of all stacks."""
+        return [getattr(stack, f.name) for stack in self._stacks() for f in fields(stack)]
+
+    def _stacks(self) -> Sequence[Any]:
+        return [self.stack] if self.first is None else [self.stack, self.first]
 
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
-        """Every matrix that the loop multiplies with again and again, and its bias."""
-        return [pair for layer in self.layers for pair in layer.pairs()]
+        """Every matrix that the loop multiplies with again and again, and its bias, as stacks."""
+        return self.stack.pairs()
+
+    def each_pair(self) -> list[list[tuple[Tensor, Tensor]]]:
+        """The same layer by layer, in the order of `pairs`."""
+        return [list(layers) for layers in zip(*(layer.pairs() for layer in self.layers), strict=True)]
 
     def rough(self) -> list[Tensor]:
         """What products run on: matrices and their biases."""
-        flat = [getattr(layer, f.name) for layer in self.layers + self.before for f in fields(layer)]
-        return [self.readout, self.readout_bias, *flat]
+        return [self.readout, self.readout_bias, *self._matrices()]
 
     def in_precision(self, dtype: torch.dtype) -> Prepared:
-        """Matrices and their biases in `dtype`, the rest in that or fp32, whichever is finer."""
+        """Matrices and their biases in `dtype`, the rest in that or fp32, whichever is finer; each in one piece."""
         fine = torch.promote_types(dtype, torch.float32)
         rough = {id(tensor) for tensor in self.rough()}
-        return self.with_tensors([t.to(dtype if id(t) in rough else fine) for t in self.tensors()])
+        return self.with_tensors([_whole(t, dtype if id(t) in rough else fine) for t in self.tensors()])
 
     def with_tensors(self, tensors: list[Tensor]) -> Prepared:
         """The same structure around other tensors, in the order of `tensors`."""
@@ -69,9 +86,10 @@ class Prepared:
         table = None if self.table is None else rest.pop()
         rest, head = rest[: len(rest) - len(self.head)], tuple(rest[len(rest) - len(self.head) :])
         size = len(fields(block.Layer))
-        layers = tuple(block.Layer(*rest[i : i + size]) for i in range(0, len(rest), size))
-        loop = len(self.layers)
-        return Prepared(embed, table, layers[:loop], scale, shift, readout, readout_bias, layers[loop:], head)
+        stack, *first = (block.Layer(*rest[i : i + size]) for i in range(0, len(rest), size))
+        return Prepared(
+            embed, table, stack, scale, shift, readout, readout_bias, first[0] if first else None, head
+        )
 
 
 class LoopedTransformer:
@@ -86,20 +104,22 @@ class LoopedTransformer:
 
     def prepare(self, flat: Float[Tensor, "S P"], dtype: torch.dtype | None = None) -> Prepared:
         """Folds and casts the weights once, for any number of steps, to the model's precision. Differentiable."""
-        dtype = dtype or getattr(torch, self.config.precision)
-        weights = self.layout.views(flat)
-        prepared = Prepared(
+        return self.fold(flat).in_precision(dtype or getattr(torch, self.config.precision))
+
+    def fold(self, flat: Float[Tensor, "S P"]) -> Prepared:
+        """The weights with norms folded in, in their own precision and wherever they lie. Differentiable."""
+        weights, stacks = self.layout.stacks(flat)
+        return Prepared(
             weights["embed"],
             weights.get("position"),
-            tuple(block.fold(weights, i) for i in range(self.config.layers)),
+            block.fold(stacks["layers"]),
             weights["norm.scale"][:, None, None],
             weights["norm.shift"][:, None, None],
             weights["readout.weight"],
             weights["readout.bias"][:, None],
-            tuple(block.fold(weights, i, "before") for i in range(self.config.before)),
+            block.fold(stacks["before"]) if "before" in stacks else None,
             head_of(weights, "halt") if self.config.halting != "none" else (),
         )
-        return prepared.in_precision(dtype)
 
     def embed(
         self,
@@ -201,3 +221,8 @@ class LoopedTransformer:
 def head_of(weights: dict[str, Tensor], name: str) -> Head:
     """A halting head among a model's weights."""
     return weights[f"{name}.weight"][:, None, None], weights[f"{name}.bias"][:, :, None]
+
+
+def _whole(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """In that precision and in one piece; a cast does both at once, but leaves alone what has the precision already."""
+    return tensor.to(dtype, memory_format=torch.contiguous_format).contiguous()

@@ -21,15 +21,15 @@ Shapes: S seeds, B rows, L positions, D width, V vocabulary, N = S·B.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from looped.model import block, halting
-from looped.model.block import Layer
+from looped.model.block import Layer, unstack
 from looped.model.halting import Act, Head
 from looped.model.loop import LoopedTransformer, Prepared, head_of
 
@@ -60,28 +60,43 @@ class Cross:
 class PreparedUniversal(Prepared):
     """The decoder's weights where the looped decoder has its own, and the encoder's beside them."""
 
-    encoder: tuple[Layer, ...] = ()
-    cross: tuple[Cross, ...] = ()
+    encoder_stack: Layer | None = None
+    cross_stack: Cross | None = None
     memory: tuple[Tensor, ...] = ()  # scale and shift of the encoder's norm
     listener: Head = ()  # the encoder's halting head, where it has one of its own
+
+    encoder: tuple[Layer, ...] = field(init=False)
+    cross: tuple[Cross, ...] = field(
+        init=False
+    )  # what each of the decoder's layers looks at the encoder with
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        assert self.encoder_stack is not None
+        assert self.cross_stack is not None
+        object.__setattr__(self, "encoder", unstack(self.encoder_stack))
+        object.__setattr__(self, "cross", unstack(self.cross_stack))
 
     def tensors(self) -> list[Tensor]:
         """Every tensor, in a fixed order."""
         own = [self.embed, self.scale, self.shift, self.readout, self.readout_bias]
         return [*own, *self.memory, *self.head, *self.listener, *self._matrices()]
 
-    def _matrices(self) -> list[Tensor]:
-        parts: tuple[Layer | Cross, ...] = (*self.layers, *self.encoder, *self.cross)
-        return [getattr(part, f.name) for part in parts for f in fields(part)]
+    def _stacks(self) -> Sequence[Layer | Cross]:
+        assert self.encoder_stack is not None
+        assert self.cross_stack is not None
+        return [self.stack, self.encoder_stack, self.cross_stack]
 
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
-        """Every matrix that the loops multiply with again and again, and its bias."""
-        parts: tuple[Layer | Cross, ...] = (*self.layers, *self.encoder, *self.cross)
-        return [pair for part in parts for pair in part.pairs()]
+        """Every matrix that the loops multiply with again and again, and its bias, as stacks."""
+        return [pair for stack in self._stacks() for pair in stack.pairs()]
 
-    def rough(self) -> list[Tensor]:
-        """What products run on."""
-        return [self.readout, self.readout_bias, *self._matrices()]
+    def each_pair(self) -> list[list[tuple[Tensor, Tensor]]]:
+        """The same layer by layer, in the order of `pairs`."""
+        parts: tuple[tuple[Layer | Cross, ...], ...] = (self.layers, self.encoder, self.cross)
+        return [
+            list(pairs) for part in parts for pairs in zip(*(layer.pairs() for layer in part), strict=True)
+        ]
 
     def with_tensors(self, tensors: list[Tensor]) -> PreparedUniversal:
         """The same structure around other tensors, in the order of `tensors`."""
@@ -90,15 +105,12 @@ class PreparedUniversal(Prepared):
         def take(count: int) -> list[Tensor]:
             return [next(left) for _ in range(count)]
 
-        def layers(count: int) -> tuple[Layer, ...]:
-            return tuple(Layer(*take(len(fields(Layer)))) for _ in range(count))
-
         embed, scale, shift, readout, readout_bias = take(5)
         memory, head, listener = (tuple(take(len(part))) for part in (self.memory, self.head, self.listener))
-        decoder, encoder = layers(len(self.layers)), layers(len(self.encoder))
-        cross = tuple(Cross(*take(len(fields(Cross)))) for _ in self.cross)
+        decoder, encoder = (Layer(*take(len(fields(Layer)))) for _ in range(2))
+        cross = Cross(*take(len(fields(Cross))))
         return PreparedUniversal(
-            embed, None, decoder, scale, shift, readout, readout_bias, (), head, encoder, cross, memory, listener
+            embed, None, decoder, scale, shift, readout, readout_bias, None, head, encoder, cross, memory, listener
         )  # fmt: skip
 
 
@@ -128,25 +140,27 @@ class UniversalTransformer(LoopedTransformer):
 
     def prepare(self, flat: Float[Tensor, "S P"], dtype: torch.dtype | None = None) -> PreparedUniversal:
         """Folds and casts the weights once, for any number of steps. Differentiable."""
-        dtype = dtype or getattr(torch, self.config.precision)
-        weights, count = self.layout.views(flat), range(self.config.layers)
-        prepared = PreparedUniversal(
+        ready = super().prepare(flat, dtype)
+        assert isinstance(ready, PreparedUniversal)
+        return ready
+
+    def fold(self, flat: Float[Tensor, "S P"]) -> PreparedUniversal:
+        """The weights with norms folded in, in their own precision and wherever they lie. Differentiable."""
+        weights, stacks = self.layout.stacks(flat)
+        return PreparedUniversal(
             embed=weights["embed"],
             table=None,
-            layers=tuple(block.fold(weights, i, "decoder") for i in count),
+            stack=block.fold(stacks["decoder"]),
             scale=weights["norm.scale"][:, None, None],
             shift=weights["norm.shift"][:, None, None],
             readout=weights["readout.weight"],
             readout_bias=weights["readout.bias"][:, None],
             head=head_of(weights, "halt"),
-            encoder=tuple(block.fold(weights, i, "encoder") for i in count),
-            cross=tuple(fold_cross(weights, i) for i in count),
+            encoder_stack=block.fold(stacks["encoder"]),
+            cross_stack=fold_cross(stacks["decoder"]),
             memory=(weights["memory.scale"][:, None, None], weights["memory.shift"][:, None, None]),
             listener=head_of(weights, "listener") if self.config.halting == "act" else (),
         )
-        ready = prepared.in_precision(dtype)
-        assert isinstance(ready, PreparedUniversal)
-        return ready
 
     # --- the two steps -------------------------------------------------------------------------------------
     def encode_step(
@@ -264,21 +278,12 @@ def read_all(
     return list(model.readout(weights, torch.cat(states, dim=1)).chunk(len(states), dim=1))
 
 
-def fold_cross(weights: dict[str, Tensor], index: int) -> Cross:
-    """Decoder layer `index`'s look at the encoder, its norm folded into the query."""
-
-    def get(name: str) -> Tensor:
-        return weights[f"decoder.{index}.{name}"]
-
-    query = get("query.weight")
-    bias = get("query.bias")[:, None] + get("norm3.shift")[:, None] @ query
+def fold_cross(weights: Mapping[str, Tensor]) -> Cross:
+    """The decoder's look at the encoder, its norm folded into the query."""
     return Cross(
-        get("norm3.scale")[:, :, None] * query,
-        bias,
-        get("keyvalue.weight"),
-        get("keyvalue.bias")[:, None],
-        get("cross.weight"),
-        get("cross.bias")[:, None],
+        *block.fold_norm(weights, "query", "norm3"),
+        *block.plain_pair(weights, "keyvalue"),
+        *block.plain_pair(weights, "cross"),
     )
 
 

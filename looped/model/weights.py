@@ -70,6 +70,33 @@ class Layout:
             for (name, slot), part in zip(self.slots.items(), parts, strict=True)
         }
 
+    def stacks(self, flat: Float[Tensor, "S P"]) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
+        """The weights that exist once, by name, and for every stack of equal layers theirs, [layers, S, *shape].
+
+        As `views`: the gradient comes back in one piece. But a stack is a handful of tensors, however deep it is.
+        """
+        seeds, runs = flat.shape[0], _runs(self.slots)
+        ends = [*(slots[0].start for _, slots in runs), self.size][1:]
+        wholes = torch.split(
+            flat, [end - slots[0].start for (_, slots), end in zip(runs, ends, strict=True)], dim=1
+        )
+        single: dict[str, Tensor] = {}
+        stacked: dict[str, dict[str, Tensor]] = {}
+        for (stack, slots), whole in zip(runs, wholes, strict=True):
+            first = [slot for slot in slots if not stack or slot.name.startswith(f"{stack}.0.")]
+            layers = len(slots) // len(first)
+            each = whole.view(seeds, layers, -1)
+            starts = [slot.start - slots[0].start for slot in first]
+            pieces = [b - a for a, b in zip(starts, [*starts[1:], each.shape[2]], strict=True)]
+            for slot, part in zip(first, torch.split(each, pieces, dim=2), strict=True):
+                own = part if part.shape[2] == slot.size else part[..., : slot.size]  # the rest is padding
+                named = own.view(seeds, layers, *slot.shape)
+                if stack:
+                    stacked.setdefault(stack, {})[slot.name.split(".", 2)[2]] = named.transpose(0, 1)
+                else:
+                    single[slot.name] = named[:, 0]
+        return single, stacked
+
     def initialise(self, seeds: list[int], device: torch.device | str = "cpu") -> Float[Tensor, "S P"]:
         """Fresh weights for each seed, drawn on the CPU so that a seed means the same on every device."""
         flat = torch.zeros(len(seeds), self.size)
@@ -102,6 +129,19 @@ class Layout:
                 )
             row[slot.start : slot.start + slot.size] = weights[name].to(torch.float32).flatten()
         return row
+
+
+def _runs(slots: Mapping[str, Slot]) -> list[tuple[str, list[Slot]]]:
+    """Slots that follow each other: those of a stack of layers together under its name, any other alone under none."""
+    runs: list[tuple[str, list[Slot]]] = []
+    for slot in slots.values():
+        stack, _, rest = slot.name.partition(".")
+        named = stack if rest[:1].isdigit() else ""
+        if named and runs and runs[-1][0] == named:
+            runs[-1][1].append(slot)
+        else:
+            runs.append((named, [slot]))
+    return runs
 
 
 def check_shapes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]]) -> None:

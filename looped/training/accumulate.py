@@ -46,7 +46,10 @@ class GradientStore:
 
     def __init__(self, accumulate: bool) -> None:
         self.accumulate = accumulate
-        self._sums: dict[int, tuple[Tensor, Tensor]] = {}
+        self._sums: dict[
+            int, tuple[Tensor, Tensor]
+        ] = {}  # by one layer's matrix: its part of the stack's sums
+        self._whole: dict[int, Tensor] = {}  # by a stack's matrix or bias: its sum
 
     def open(self, folded: Prepared, precision: torch.dtype) -> Prepared:
         """The weights as leaves of their own, in the loop's precision."""
@@ -55,11 +58,13 @@ class GradientStore:
             for tensor in folded.in_precision(precision).tensors()
         ]
         weights = folded.with_tensors(leaves)
-        self._sums = {}
+        self._sums, self._whole = {}, {}
         if self.accumulate:
-            for matrix, bias in weights.pairs():
-                sums = (torch.zeros_like(w, dtype=torch.float32) for w in (matrix, bias))
-                self._sums[id(matrix)] = (next(sums), next(sums))
+            for pair, layers in zip(weights.pairs(), weights.each_pair(), strict=True):
+                sums = [torch.zeros_like(stack, dtype=torch.float32) for stack in pair]
+                self._whole |= {id(stack): total for stack, total in zip(pair, sums, strict=True)}
+                for (matrix, _), of_matrix, of_bias in zip(layers, *(s.unbind(0) for s in sums), strict=True):
+                    self._sums[id(matrix)] = of_matrix, of_bias
         return weights
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -71,11 +76,8 @@ class GradientStore:
 
     def close(self, weights: Prepared) -> list[Tensor]:
         """The fp32 gradients of every tensor, in the order of `Prepared.tensors`."""
-        found: dict[int, Tensor] = {}
-        for matrix, bias in weights.pairs():
-            if id(matrix) in self._sums:
-                found[id(matrix)], found[id(bias)] = self._sums[id(matrix)]
-        self._sums = {}
+        found = self._whole
+        self._sums, self._whole = {}, {}
         return [
             found.get(id(w), w.grad if w.grad is not None else torch.zeros_like(w)).float()
             for w in weights.tensors()

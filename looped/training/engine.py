@@ -185,7 +185,7 @@ class Engine:
             steps = batch.steps[:, self.world.rows]
             plan = curriculum.plan(steps.amin(0).tolist(), steps.amax(0).tolist())
         self.weights.requires_grad_(True)
-        folded = self.model.prepare(self.weights)
+        folded = self.model.fold(self.weights)
         noise = self._noise(batch.tokens.shape[-1])
         outcome, grads = self._gradients(folded, batch, plan, stage.most, noise)
         (grad,) = torch.autograd.grad(folded.tensors(), [self.weights], grads)

@@ -2,12 +2,13 @@
 
 The same mathematics as `backprop.py`, which is the definition; a test holds the two equal. What is different:
 
-- what a backward needs is written, by the kernel that makes it, straight into one long buffer per quantity, step after
-  step. The gradient of a shared matrix is then one large product over all steps, and that of a bias one sum;
+- what a backward needs is written, by the kernel that makes it, straight into one long buffer per quantity, layer after
+  layer and in each step after step. The gradients of all layers' matrices of a kind are then one batched product over
+  all steps, and those of their biases one sum;
 - biases, norms and residual sums ride along in the kernel before or after them;
 - the state between steps is the final norm's output before scale and shift, which join the injection: u ← n·γ + β + x.
 
-Shapes: S seeds, B rows, L positions, D width; R = Σ over steps of active rows × L, the length of a buffer.
+Shapes: S seeds, B rows, L positions, D width; R = Σ over steps of active rows × L, the length of a layer's buffer.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from looped.batches import Batch
 from looped.model import halting, kernels, plain
-from looped.model.block import Layer
+from looped.model.block import Layer, unstack
 from looped.model.loop import LoopedTransformer, Prepared
 from looped.training import losses
 from looped.training.backprop import Noise, Outcome, ceiling, hold
@@ -32,7 +33,10 @@ from looped.training.curriculum import Plan
 
 @dataclass(frozen=True)
 class LayerTape:
-    """What one layer's backward needs, all steps one after the other: inputs and output gradients of its matrices."""
+    """What a layer's backward needs, all steps one after the other: inputs and output gradients of its matrices.
+
+    A stack's has all layers one after the other before the seeds: [layers, S, R, …].
+    """
 
     start: Tensor  # [S, R, D] the norm before attention: input of qkv
     start_rstd: Tensor  # [S, R]
@@ -68,22 +72,22 @@ class FusedLoop:
         self.starts = [end - count for end, count in zip(self.ends, counts, strict=True)]
         d, inner = model.config.width, model.config.width * model.config.expansion
 
-        def buffer(width: int, rows: int = self.ends[-1]) -> Tensor:
-            return like.new_empty(seeds, rows, width)
+        rows = self.ends[-1]
+
+        def buffer(width: int) -> Tensor:
+            return like.new_empty(model.config.layers, seeds, rows, width)
 
         def column() -> Tensor:
-            return torch.empty(seeds, self.ends[-1], device=like.device, dtype=torch.float32)
+            return torch.empty(model.config.layers, seeds, rows, device=like.device, dtype=torch.float32)
 
-        self.tapes = [
-            LayerTape(
-                buffer(d), column(), buffer(3 * d), buffer(d), buffer(d), column(), buffer(inner), buffer(inner),
-                buffer(3 * d), buffer(d), buffer(inner), buffer(d),
-            )
-            for _ in range(model.config.layers)
-        ]  # fmt: skip
+        self.tape = LayerTape(
+            buffer(d), column(), buffer(3 * d), buffer(d), buffer(d), column(), buffer(inner), buffer(inner),
+            buffer(3 * d), buffer(d), buffer(inner), buffer(d),
+        )  # fmt: skip
+        self.tapes = unstack(self.tape)
         # The state after every step, before scale and shift: in fp32, like all that the residual stream carries.
-        self.normal = torch.empty(seeds, self.ends[-1], d, device=like.device, dtype=torch.float32)
-        self.normal_rstd = column()
+        self.normal = torch.empty(seeds, rows, d, device=like.device, dtype=torch.float32)
+        self.normal_rstd = torch.empty(seeds, rows, device=like.device, dtype=torch.float32)
         self.at = torch.tensor([start // size for start in self.starts], device=like.device)
 
     # --- the pass ------------------------------------------------------------------------------------------
@@ -250,16 +254,20 @@ class FusedLoop:
         return torch.bmm(tape.d_qkv[:, rows], layer.qkv.transpose(1, 2))
 
     def _gradients(self, weights: Prepared, scale_grad: Tensor, shift_grad: Tensor) -> list[Tensor]:
-        """fp32 gradients in the order of `Prepared.tensors`: one product per matrix over all steps."""
+        """fp32 gradients in the order of `Prepared.tensors`: one product for all layers' matrices of a kind."""
         layers: list[Tensor] = []
-        for tape in self.tapes:
-            for given, grad in (
-                (tape.start, tape.d_qkv),
-                (tape.mixed, tape.d_out),
-                (tape.middle, tape.d_pre),
-                (tape.inner, tape.d_down),
-            ):
-                layers += [_product(given, grad), grad.sum(1, keepdim=True, dtype=torch.float32)]
+        tape = self.tape
+        for given, grad in (
+            (tape.start, tape.d_qkv),
+            (tape.mixed, tape.d_out),
+            (tape.middle, tape.d_pre),
+            (tape.inner, tape.d_down),
+        ):
+            product = _product(given.flatten(0, 1), grad.flatten(0, 1))
+            layers += [
+                product.view(*grad.shape[:2], *product.shape[1:]),
+                grad.sum(2, keepdim=True, dtype=torch.float32),
+            ]
         single = [
             _grad(w)
             for w in (weights.embed, weights.scale, weights.shift, weights.readout, weights.readout_bias)
@@ -275,7 +283,7 @@ def _grad(weight: Tensor) -> Tensor:
     return weight.grad.float()
 
 
-def _product(given: Float[Tensor, "S R I"], grad: Float[Tensor, "S R O"]) -> Float[Tensor, "S I O"]:
+def _product(given: Float[Tensor, "N R I"], grad: Float[Tensor, "N R O"]) -> Float[Tensor, "N I O"]:
     """Σ over rows of input ⊗ gradient, summed in fp32."""
     if given.dtype == torch.float32:
         return torch.bmm(given.transpose(1, 2), grad)

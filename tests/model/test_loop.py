@@ -152,8 +152,7 @@ def test_folding_a_norm_is_the_norm(make_model: MakeModel) -> None:
     model, flat = make_model(seeds=2)
     views = model.layout.views(flat)
     h = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(0))
-    for i in range(2):
-        layer = block.fold(views, i)
+    for i, layer in enumerate(model.prepare(flat).layers):
         pairs = [("norm1", "qkv", layer.qkv, layer.qkv_bias), ("norm2", "up", layer.up, layer.up_bias)]
         for norm, matrix, weight, bias in pairs:
             folded = block.linear(block.normalise(h), weight, bias)

@@ -21,9 +21,12 @@ def made(halting: str = "act", **changes: object) -> tuple[UniversalTransformer,
     )  # type: ignore[arg-type]  # fmt: skip
     model = build(config)
     assert isinstance(model, UniversalTransformer)
+    return model, model.prepare(flat_of(model))
+
+
+def flat_of(model: UniversalTransformer) -> torch.Tensor:
     flat = model.layout.initialise([0, 1])
-    generator = torch.Generator().manual_seed(3)
-    return model, model.prepare(flat + 0.1 * torch.randn(flat.shape, generator=generator))
+    return flat + 0.1 * torch.randn(flat.shape, generator=torch.Generator().manual_seed(3))
 
 
 def asked(
@@ -99,7 +102,7 @@ def test_pondernets_steps_do_not_depend_on_how_many_follow() -> None:
 def test_seeds_side_by_side_are_seeds_alone() -> None:
     model, weights = made("act")
     both = asked(model, weights, ROW).logits[0]
-    alone = weights.with_tensors([tensor[1:] for tensor in weights.tensors()])
+    alone = model.prepare(flat_of(model)[1:])
     counted = (torch.arange(9) >= STARTS[:, None])[None]
     with torch.no_grad():
         one = model.answer(alone, ROW.expand(1, 3, -1), counted, 5).logits[0]
@@ -117,4 +120,7 @@ def test_prepared_weights_survive_being_taken_apart() -> None:
     assert all(
         t.dtype == torch.float32 for t in (narrow.embed, *narrow.memory, *narrow.head, *narrow.listener)
     )
-    assert len(narrow.pairs()) == 2 * (4 + 4 + 3)
+    assert len(narrow.pairs()) == len(narrow.each_pair()) == 4 + 4 + 3
+    for (matrix, bias), layers in zip(narrow.pairs(), narrow.each_pair(), strict=True):
+        assert torch.equal(matrix, torch.stack([one for one, _ in layers]))
+        assert torch.equal(bias, torch.stack([one for _, one in layers]))

@@ -36,6 +36,45 @@ def test_views_look_into_the_row_and_cover_it(make_model: MakeModel) -> None:
     assert all(slot.start % ALIGN == 0 for slot in model.layout.slots.values())
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layers": 3},
+        {"layers": 1, "vocab": 7, "positions": "start", "halting": "mark"},
+        {"layers": 2, "before": 3, "width": 24, "heads": 2},
+        {"layers": 12},
+        {"layers": 2, "kind": "universal", "halting": "act", "injection": False},
+    ],
+    ids=str,
+)
+def test_stacks_are_the_views_layer_upon_layer(changes: dict[str, object]) -> None:
+    layout = Layout(ModelConfig(**{"vocab": 5, "width": 16, "heads": 2, **changes}))
+    flat = torch.randn(2, layout.size, requires_grad=True)
+    single, stacks = layout.stacks(flat)
+    seen = dict(single)
+    for stack, weights in stacks.items():
+        for name, tensor in weights.items():
+            seen |= {f"{stack}.{i}.{name}": layer for i, layer in enumerate(tensor)}
+    views = layout.views(flat)
+    assert seen.keys() == views.keys()
+    assert all(torch.equal(seen[name], view) for name, view in views.items())
+    (ours,) = torch.autograd.grad(sum((w**2).sum() for w in seen.values()), [flat])
+    (theirs,) = torch.autograd.grad(sum((w**2).sum() for w in views.values()), [flat])
+    assert torch.equal(ours, theirs)
+
+
+def test_a_deep_model_is_as_few_tensors_as_a_shallow_one() -> None:
+    few, many = (
+        LoopedTransformer(ModelConfig(vocab=5, layers=layers, width=16, heads=2)) for layers in (1, 80)
+    )
+    prepared = [model.prepare(model.layout.initialise([0, 1])) for model in (few, many)]
+    assert len(prepared[0].tensors()) == len(prepared[1].tensors()) == 5 + 8
+    assert [len(each.layers) for each in prepared] == [1, 80]
+    assert all(
+        matrix.is_contiguous() for layer in prepared[1].layers for pair in layer.pairs() for matrix in pair
+    )
+
+
 def test_the_number_of_parameters_is_gpt2s() -> None:
     d, vocab, layers = 256, 5, 2
     layer = 2 * 2 * d + (d + 1) * 3 * d + (d + 1) * d + (d + 1) * 4 * d + (4 * d + 1) * d
