@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -75,26 +76,18 @@ class Layout:
 
         As `views`: the gradient comes back in one piece. But a stack is a handful of tensors, however deep it is.
         """
-        seeds, runs = flat.shape[0], _runs(self.slots)
+        runs = _runs(self.slots)
         ends = [*(slots[0].start for _, slots in runs), self.size][1:]
-        wholes = torch.split(
-            flat, [end - slots[0].start for (_, slots), end in zip(runs, ends, strict=True)], dim=1
-        )
+        sizes = [end - slots[0].start for (_, slots), end in zip(runs, ends, strict=True)]
         single: dict[str, Tensor] = {}
         stacked: dict[str, dict[str, Tensor]] = {}
-        for (stack, slots), whole in zip(runs, wholes, strict=True):
-            first = [slot for slot in slots if not stack or slot.name.startswith(f"{stack}.0.")]
-            layers = len(slots) // len(first)
-            each = whole.view(seeds, layers, -1)
-            starts = [slot.start - slots[0].start for slot in first]
-            pieces = [b - a for a, b in zip(starts, [*starts[1:], each.shape[2]], strict=True)]
-            for slot, part in zip(first, torch.split(each, pieces, dim=2), strict=True):
-                own = part if part.shape[2] == slot.size else part[..., : slot.size]  # the rest is padding
-                named = own.view(seeds, layers, *slot.shape)
-                if stack:
-                    stacked.setdefault(stack, {})[slot.name.split(".", 2)[2]] = named.transpose(0, 1)
-                else:
-                    single[slot.name] = named[:, 0]
+        for (stack, slots), whole in zip(runs, torch.split(flat, sizes, dim=1), strict=True):
+            if not stack:
+                single |= {name: tensor[0] for name, tensor in _unpack(slots, 1, whole).items()}
+                continue
+            first = [slot for slot in slots if slot.name.startswith(f"{stack}.0.")]
+            tensors = _unpack(first, len(slots) // len(first), whole)
+            stacked.setdefault(stack, {}).update({name.split(".", 2)[2]: t for name, t in tensors.items()})
         return single, stacked
 
     def initialise(self, seeds: list[int], device: torch.device | str = "cpu") -> Float[Tensor, "S P"]:
@@ -142,6 +135,18 @@ def _runs(slots: Mapping[str, Slot]) -> list[tuple[str, list[Slot]]]:
         else:
             runs.append((named, [slot]))
     return runs
+
+
+def _unpack(slots: list[Slot], layers: int, whole: Float[Tensor, "S P"]) -> dict[str, Tensor]:
+    """Each of a layer's slots in rows that hold as many such layers one after the other: [layers, S, *shape]."""
+    each = whole.view(whole.shape[0], layers, -1)
+    starts = [*(slot.start - slots[0].start for slot in slots), each.shape[2]]
+    sizes = [end - start for start, end in pairwise(starts)]
+    found = {}
+    for slot, part in zip(slots, torch.split(each, sizes, dim=2), strict=True):
+        own = part if part.shape[2] == slot.size else part[..., : slot.size]  # the rest is padding
+        found[slot.name] = own.view(*each.shape[:2], *slot.shape).transpose(0, 1)
+    return found
 
 
 def check_shapes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]]) -> None:
