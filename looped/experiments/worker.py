@@ -80,7 +80,8 @@ def work(root: Path, job: Job, device_name: str, stop: Callable[[], bool]) -> No
     if job.plans and not missing:
         return
     if not jobs.trained(folder, job.config) or not _intact(folder):
-        cadence = Cadence(save_seconds=job.save_seconds)
+        # What is measured afterwards is not evaluated on the way, only once at the end.
+        cadence = Cadence(save_seconds=job.save_seconds, evaluate_steps=job.config.steps if job.plans else 0)
         summary = train(job.config, folder, device, listeners=[Lines()], cadence=cadence, stop=stop)
         if summary.ending == "every seed stopped":
             why = "; ".join(f"seed {seed['seed']}: {seed['stopped']}" for seed in summary.seeds)

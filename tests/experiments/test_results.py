@@ -61,6 +61,18 @@ def test_a_model_that_needs_float64_is_measured_in_it(tmp_path: Path) -> None:
     assert results.load(tmp_path, CPU, "bf16").subject.weights.readout.dtype == torch.bfloat16
 
 
+def test_products_as_in_training(trained) -> None:
+    folder, config = trained
+    made = results.make(folder, replace(FEW, precision="trained"), CPU)
+    assert made["provenance"]["precision"] == "fp32"
+    assert made["rows"] == results.make(folder, FEW, CPU)["rows"], "on a CPU they are in fp32"
+    gpu = torch.device("cuda")
+    assert results.precision_of(config, gpu, "trained") == torch.bfloat16
+    assert results.precision_of(replace(config, products="fp32"), gpu, "trained") == torch.float32
+    assert results.precision_of(config, gpu, "fp32") == torch.float32
+    assert results.precision_of(config, CPU, "bf16") == torch.bfloat16
+
+
 def test_evaluate_gives_the_same_rows(trained, cli) -> None:
     folder, _ = trained
     words = [
