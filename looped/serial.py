@@ -92,7 +92,7 @@ def differences(old: object, new: object) -> list[str]:
     before, after = dict(leaves(to_json(old))), dict(leaves(to_json(new)))
     paths = [*before, *(path for path in after if path not in before)]
     return [
-        f"{path}: {json.dumps(before.get(path))} → {json.dumps(after.get(path))}"
+        f"{path}: {_shown(before.get(path))} → {_shown(after.get(path))}"
         for path in paths
         if before.get(path) != after.get(path)
     ]

@@ -144,6 +144,9 @@ def test_differences_are_named_with_both_values() -> None:
     other = Outer("x", Inner(9), rates=(0.5,))
     assert differences(BASE, BASE) == []
     assert differences(BASE, other) == ["inner.width: 8 → 9", "rates: [] → [0.5]"]
+    (odd,) = differences(BASE, replace(BASE, rates=(0.5,) * 400))
+    assert odd.endswith("...")
+    assert len(odd) < 90, "a long value is cut"
 
 
 def test_a_complaint_about_a_field_names_few_others() -> None:

@@ -76,6 +76,8 @@ class TrainConfig:
         for name in ("max_length", "steps", "interval", "start_length", "batch"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if len(self.dwell) > (lengths := max(self.max_length - self.start_length, 0) + 1):
+            raise InputError(f"dwell is for {len(self.dwell)} lengths, but there are {lengths}")
         if min(self.dwell, default=1) < 1:
             raise InputError(f"dwell must be at least 1 gradient step at each length, not {self.dwell}")
         if not all(0 <= beta < 1 for beta in self.betas):

@@ -183,6 +183,29 @@ def test_text_is_never_markup(visit: Callable[..., Any]) -> None:
     assert page.locator("#message img").count() == 0
 
 
+def test_the_last_wish_counts_whatever_comes_first(visit: Callable[..., Any]) -> None:
+    page = visit(asked("copy", "1"))
+    page.wait_for_selector(SETTLED)
+    held: list[Any] = []
+
+    def hold_the_first(route: Any) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route("**/api/draw", hold_the_first)
+    page.fill("#length", "17")
+    page.select_option("#family", "ones")
+    api.expect(page.locator("#asked")).to_have_text("1" * 17)
+    page.wait_for_selector(SETTLED)
+    with page.expect_response("**/api/draw"):
+        held[0].continue_()
+    page.wait_for_timeout(300)
+    api.expect(page.locator("#asked")).to_have_text("1" * 17)
+    assert page.input_value("#question") == "1" * 17
+
+
 def test_questions_are_drawn(visit: Callable[..., Any]) -> None:
     page = visit(asked("copy", "1"))
     page.wait_for_selector(SETTLED)

@@ -103,13 +103,17 @@ function compiled(network, mine, steps) {
   return variable;
 }
 
+/** A new question; where a person has asked for another one meanwhile, that one counts, whichever comes first. */
 async function drawQuestion() {
+  const wish = drawQuestion.wish = (drawQuestion.wish ?? 0) + 1;
+  const late = () => wish !== drawQuestion.wish;
   try {
     const seed = Math.floor(Math.random() * 2 ** 40);
     const { question } = await api.draw({ model: controls.model.key, ...controls.drawn, seed });
+    if (late()) return undefined;
     controls.question = question;
   } catch (error) {
-    return failed(error);
+    return late() ? undefined : failed(error);
   }
   return ask();
 }
