@@ -8,6 +8,11 @@ from typing import Literal
 from looped.errors import InputError
 from looped.model.halting import Halting
 
+DEEPEST, WIDEST = (
+    10_000,
+    1 << 20,
+)  # layers, and numbers of a state or tokens, beyond which somebody has mistyped
+
 PositionKind = Literal["none", "start", "rotary", "alibi", "learned", "randomised"]
 NormKind = Literal["layer", "none"]
 ActivationKind = Literal["gelu", "relu"]
@@ -52,6 +57,9 @@ class ModelConfig:
         for name in ("vocab", "layers", "heads", "width", "expansion", "max_positions"):
             if getattr(self, name) < 1:
                 raise InputError(f"a model's {name} must be at least 1, not {getattr(self, name)}")
+        for name, most in (("vocab", WIDEST), ("layers", DEEPEST), ("before", DEEPEST), ("width", WIDEST)):
+            if getattr(self, name) > most:
+                raise InputError(f"a model's {name} must be at most {most:,}, not {getattr(self, name):,}")
         if self.width % self.heads:
             raise InputError(
                 f"a model's width must be a multiple of its heads: {self.width} is not one of {self.heads}"

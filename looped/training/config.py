@@ -15,6 +15,7 @@ Lengths = Literal["stratified", "iid"]
 Window = Literal["last", "random"]
 Products = Literal["auto", "fp32", "bf16"]
 Supervision = Literal["last", "best", "expected"]
+LARGEST_BATCH = 1 << 20  # problems, beyond which somebody has mistyped
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,8 @@ class TrainConfig:
         for name in ("max_length", "steps", "interval", "start_length", "batch"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.batch > LARGEST_BATCH:
+            raise InputError(f"batch must be at most {LARGEST_BATCH:,}, not {self.batch:,}")
         if len(self.dwell) > (lengths := max(self.max_length - self.start_length, 0) + 1):
             raise InputError(f"dwell is for {len(self.dwell)} lengths, but there are {lengths}")
         if min(self.dwell, default=1) < 1:

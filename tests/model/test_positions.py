@@ -100,6 +100,8 @@ def test_randomised_places_are_drawn_in_order_from_the_whole_range() -> None:
     ("changes", "complaint"),
     [
         ({"heads": 5}, "width must be a multiple of its heads: 32 is not one of 5"),
+        ({"layers": 10_001}, "a model's layers must be at most 10,000, not 10,001"),
+        ({"width": 1 << 21}, "a model's width must be at most 1,048,576, not 2,097,152"),
         ({"layers": 0}, "layers must be at least 1, not 0"),
         ({"vocab": 0}, "vocab must be at least 1"),
         ({"bands": (2,) * 5}, "bands must be at most 4 widths"),

@@ -31,6 +31,11 @@ def test_the_first_lengths_may_last_longer(tiny) -> None:
     assert config.curriculum_end == 10, "the last length has had its interval"
 
 
+def test_a_batch_that_somebody_mistyped_is_refused(tiny) -> None:
+    with pytest.raises(InputError, match="batch must be at most 1,048,576, not 100,000,000"):
+        tiny(batch=10**8)
+
+
 @pytest.mark.parametrize(
     ("dwell", "complaint"),
     [
