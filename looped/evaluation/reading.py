@@ -20,9 +20,7 @@ from looped.model.loop import LoopedTransformer, Prepared
 # Numbers a chunk of rows may keep alive at once: on a CPU what fits its caches, which is fastest (measured).
 CPU_BUDGET = 1 << 22
 NUMBER_BYTES = 4
-GPU_SHARE = (
-    16  # a chunk takes one part in so many of a GPU's memory: enough to be busy, and others may be there
-)
+GPU_SHARE = 16  # on a GPU one part in so many of its memory: enough to be busy, and others may be there
 
 
 @dataclass(frozen=True)
