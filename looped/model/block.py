@@ -67,9 +67,8 @@ def fold(weights: Mapping[str, Tensor]) -> Layer:
 def fold_norm(weights: Mapping[str, Tensor], matrix: str, norm: str) -> tuple[Tensor, Tensor]:
     """A matrix with the norm before it folded in, and its bias."""
     weight, bias = plain_pair(weights, matrix)
-    return weights[f"{norm}.scale"][..., None] * weight, bias + weights[f"{norm}.shift"][
-        ..., None, :
-    ] @ weight
+    scale, shift = weights[f"{norm}.scale"], weights[f"{norm}.shift"]
+    return scale[..., None] * weight, bias + shift[..., None, :] @ weight
 
 
 def plain_pair(weights: Mapping[str, Tensor], matrix: str) -> tuple[Tensor, Tensor]:

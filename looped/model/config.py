@@ -8,10 +8,9 @@ from typing import Literal
 from looped.errors import InputError
 from looped.model.halting import Halting
 
-DEEPEST, WIDEST = (
-    10_000,
-    1 << 20,
-)  # layers, and numbers of a state or tokens, beyond which somebody has mistyped
+# Beyond these somebody has mistyped.
+DEEPEST = 10_000  # layers
+WIDEST = 1 << 20  # numbers of a state, or tokens
 
 PositionKind = Literal["none", "start", "rotary", "alibi", "learned", "randomised"]
 NormKind = Literal["layer", "none"]

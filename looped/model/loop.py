@@ -57,18 +57,24 @@ class Prepared:
 
     def _matrices(self) -> list[Tensor]:
         """Of all stacks."""
-        return [getattr(stack, f.name) for stack in self._stacks() for f in fields(stack)]
+        stacks = [stack for stack, _ in self._looped()] + ([] if self.first is None else [self.first])
+        return [getattr(stack, f.name) for stack in stacks for f in fields(stack)]
 
-    def _stacks(self) -> Sequence[Any]:
-        return [self.stack] if self.first is None else [self.stack, self.first]
+    def _looped(self) -> Sequence[tuple[Any, Sequence[Any]]]:
+        """What is applied again and again: stacks, and the layers of each."""
+        return [(self.stack, self.layers)]
 
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
         """Every matrix that the loop multiplies with again and again, and its bias, as stacks."""
-        return self.stack.pairs()
+        return [pair for stack, _ in self._looped() for pair in stack.pairs()]
 
-    def each_pair(self) -> list[list[tuple[Tensor, Tensor]]]:
+    def each_pair(self) -> list[tuple[tuple[Tensor, Tensor], ...]]:
         """The same layer by layer, in the order of `pairs`."""
-        return [list(layers) for layers in zip(*(layer.pairs() for layer in self.layers), strict=True)]
+        return [
+            alike
+            for _, layers in self._looped()
+            for alike in zip(*(each.pairs() for each in layers), strict=True)
+        ]
 
     def rough(self) -> list[Tensor]:
         """What products run on: matrices and their biases."""

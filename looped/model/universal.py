@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -66,9 +67,7 @@ class PreparedUniversal(Prepared):
     listener: Head = ()  # the encoder's halting head, where it has one of its own
 
     encoder: tuple[Layer, ...] = field(init=False)
-    cross: tuple[Cross, ...] = field(
-        init=False
-    )  # what each of the decoder's layers looks at the encoder with
+    cross: tuple[Cross, ...] = field(init=False)  # a decoder layer's look at the encoder
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,20 +81,12 @@ class PreparedUniversal(Prepared):
         own = [self.embed, self.scale, self.shift, self.readout, self.readout_bias]
         return [*own, *self.memory, *self.head, *self.listener, *self._matrices()]
 
-    def _stacks(self) -> Sequence[Layer | Cross]:
-        assert self.encoder_stack is not None
-        assert self.cross_stack is not None
-        return [self.stack, self.encoder_stack, self.cross_stack]
-
-    def pairs(self) -> list[tuple[Tensor, Tensor]]:
-        """Every matrix that the loops multiply with again and again, and its bias, as stacks."""
-        return [pair for stack in self._stacks() for pair in stack.pairs()]
-
-    def each_pair(self) -> list[list[tuple[Tensor, Tensor]]]:
-        """The same layer by layer, in the order of `pairs`."""
-        parts: tuple[tuple[Layer | Cross, ...], ...] = (self.layers, self.encoder, self.cross)
+    def _looped(self) -> Sequence[tuple[Any, Sequence[Any]]]:
+        """What is applied again and again: stacks, and the layers of each."""
         return [
-            list(pairs) for part in parts for pairs in zip(*(layer.pairs() for layer in part), strict=True)
+            (self.stack, self.layers),
+            (self.encoder_stack, self.encoder),
+            (self.cross_stack, self.cross),
         ]
 
     def with_tensors(self, tensors: list[Tensor]) -> PreparedUniversal:

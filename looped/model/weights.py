@@ -58,23 +58,16 @@ class Layout:
         return sum(slot.size for slot in self.slots.values())
 
     def views(self, flat: Float[Tensor, "S P"]) -> dict[str, Tensor]:
-        """Every weight by name, [S, *shape], as views. Differentiable: the gradient comes back in one piece."""
-        sizes = [slot.size for slot in self.slots.values()]
-        ends = [*(slot.start for slot in self.slots.values()), self.size][1:]
-        pieces: list[int] = []
-        for slot, end in zip(self.slots.values(), ends, strict=True):
-            pieces += [slot.size, end - slot.start - slot.size]
-        parts = torch.split(flat, pieces, dim=1)[::2]
-        assert [part.shape[1] for part in parts] == sizes
+        """Every weight by name, [S, *shape], as views."""
         return {
-            name: part.view(flat.shape[0], *slot.shape)
-            for (name, slot), part in zip(self.slots.items(), parts, strict=True)
+            slot.name: flat[:, slot.start : slot.start + slot.size].view(flat.shape[0], *slot.shape)
+            for slot in self.slots.values()
         }
 
     def stacks(self, flat: Float[Tensor, "S P"]) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
         """The weights that exist once, by name, and for every stack of equal layers theirs, [layers, S, *shape].
 
-        As `views`: the gradient comes back in one piece. But a stack is a handful of tensors, however deep it is.
+        Views, too. A stack is a handful of tensors, however deep it is, and the gradient comes back in one piece.
         """
         runs = _runs(self.slots)
         ends = [*(slots[0].start for _, slots in runs), self.size][1:]
