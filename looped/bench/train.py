@@ -1,9 +1,10 @@
 """`bench train`: milliseconds of a gradient step and seed, against the same training written the ordinary way.
 
 Both sides train the paper's model at the last curriculum stage, where steps are dearest. Ours is the recipe `fast`
-(stratified lengths, so that rows leave the loop at their own T); the peer (`peer.py`) draws lengths independently and
-runs every row to the end. First one batch and the same weights go through both, and their losses are compared; then
-timed rounds of the two alternate, so that a machine that slows down slows both.
+(stratified lengths, so that rows leave the loop at their own T and end where their problem does); the peer (`peer.py`)
+draws lengths independently, pads every row and runs it to the end. First one batch and the same weights go through
+both, and their losses are compared; then timed rounds of the two alternate, so that a machine that slows down slows
+both.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from looped.bench.anatomy import anatomy
 from looped.bench.peer import PeerTrainer, library, make_rows
 from looped.bench.stages import free, last_stage, ready
 from looped.errors import InputError
+from looped.model.packing import Packing
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan
 from looped.training.engine import Engine, Stage, matmul_flops
@@ -188,5 +190,7 @@ def _flops(config: TrainConfig, stage: Stage, *, to_the_end: bool = False) -> fl
     """Operations of a gradient step of one seed: rows leaving at their T, or every row run to the end."""
     assert stage.plan is not None
     steps = len(stage.plan.active)
-    plan = Plan((config.batch,) * steps, (0,) * steps) if to_the_end else stage.plan
-    return matmul_flops(config, plan, stage.row_size)
+    if not to_the_end:
+        return matmul_flops(config, stage.plan, stage.packing)
+    plan = Plan((config.batch,) * steps, (0,) * steps)
+    return matmul_flops(config, plan, Packing.padded(config.batch, stage.row_size))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from looped.model import kernels, positions
 from looped.model.config import ModelConfig
+from looped.model.packing import Packing
 
 Cache = tuple[Float[Tensor, "N H _ d"], Float[Tensor, "N H _ d"]]  # keys and values of the positions so far
 
@@ -27,6 +28,18 @@ def attend(config: ModelConfig, qkv: Float[Tensor, "N L E"]) -> Float[Tensor, "N
     narrow = qkv.dtype.itemsize < 4 and not qkv.is_cuda
     wide = qkv.float() if narrow else qkv  # a CPU attends much faster in fp32 than in bf16
     return attend_after(config, wide, None)[0].to(qkv.dtype)
+
+
+def attend_packed(
+    config: ModelConfig, packing: Packing, qkv: Float[Tensor, "S R E"]
+) -> Float[Tensor, "S R D"]:
+    """Attention of every head over packed rows, those of one size together."""
+    parts = torch.split(qkv, [rows * size for rows, size in packing.runs], dim=1)
+    mixed = [
+        attend(config, part.reshape(-1, size, part.shape[2])).view(len(qkv), -1, config.width)
+        for part, (_, size) in zip(parts, packing.runs, strict=True)
+    ]
+    return mixed[0] if len(mixed) == 1 else torch.cat(mixed, dim=1)
 
 
 def attend_after(

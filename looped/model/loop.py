@@ -22,6 +22,7 @@ from torch import Tensor
 from looped.model import attention, block, kernels, positions
 from looped.model.config import ModelConfig
 from looped.model.halting import Gate, Head
+from looped.model.packing import Packing
 from looped.model.weights import Layout
 
 
@@ -152,23 +153,30 @@ class LoopedTransformer:
         weights: Prepared,
         u: Float[Tensor, "S B L D"],
         caches: list[attention.Cache | None] | None = None,
+        packing: Packing | None = None,
     ) -> Float[Tensor, "S B L D"]:
         """The block and the final norm on `u`, the state with the input already added (see `inject`).
 
-        `caches` holds each layer's keys and values of earlier positions and is updated in place.
+        `caches` holds each layer's keys and values of earlier positions and is updated in place. With a `packing`, `u`
+        is [S, 1, R, D]: rows of different sizes one after the other.
         """
         h = u
+        plain = caches is None and packing is None and self.linear is block.linear
         for i, layer in enumerate(weights.layers):
-            if caches is None and self.linear is block.linear and kernels.suits_narrow(self.config, layer, h):
+            if plain and kernels.suits_narrow(self.config, layer, h):
                 h = kernels.narrow_layer(self.config, layer, h)
             else:
-                h = self._layer(layer, h, self._attend(caches, i))
+                h = self._layer(layer, h, self._attend(caches, i, packing))
         return torch.addcmul(weights.shift, self.normalise(h), weights.scale)
 
     def _layer(self, layer: block.Layer, h: Tensor, attend: block.Attend) -> Tensor:
         return block.apply_layer(layer, h, attend, self.linear, self.normalise, self.activate)
 
-    def _attend(self, caches: list[attention.Cache | None] | None, i: int) -> block.Attend:
+    def _attend(
+        self, caches: list[attention.Cache | None] | None, i: int, packing: Packing | None
+    ) -> block.Attend:
+        if packing is not None:
+            return partial(attention.attend_packed, self.config, packing)
         if caches is None:
             return partial(attention.attend, self.config)
 

@@ -13,27 +13,24 @@ from torch import Tensor
 from looped.model import attention
 from looped.model.block import EPSILON
 from looped.model.config import ModelConfig
+from looped.model.packing import Packing
 
 
-def attention_forward(config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None, out: Tensor) -> None:
-    """Attention of rows of `size` positions; `bias` [S, 1, 3D] is added to the queries, keys and values."""
-    out.copy_(_attend(config, size, qkv, bias))
+def attention_forward(
+    config: ModelConfig, packing: Packing, qkv: Tensor, bias: Tensor | None, out: Tensor
+) -> None:
+    """Attention of packed rows; `bias` [S, 1, 3D] is added to the queries, keys and values."""
+    out.copy_(attention.attend_packed(config, packing, qkv if bias is None else qkv + bias))
 
 
 def attention_backward(
-    config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None, grad: Tensor, out: Tensor
+    config: ModelConfig, packing: Packing, qkv: Tensor, bias: Tensor | None, grad: Tensor, out: Tensor
 ) -> None:
     """The gradient of `qkv` given that of the output."""
     with torch.enable_grad():
         leaf = qkv.detach().requires_grad_()
-        mixed = _attend(config, size, leaf, bias)
+        mixed = attention.attend_packed(config, packing, leaf if bias is None else leaf + bias)
     out.copy_(torch.autograd.grad(mixed, leaf, grad)[0])
-
-
-def _attend(config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None) -> Tensor:
-    s, tokens, width = qkv.shape
-    rows = (qkv if bias is None else qkv + bias).reshape(-1, size, width)
-    return attention.attend(config, rows).reshape(s, tokens, width // 3)
 
 
 def inject_norm(
@@ -92,7 +89,6 @@ def boundary_backward(
     final: Tensor,
     steps: Tensor,
     step: int,
-    size: int,
     scale: Tensor,
     normal: Tensor,
     rstd: Tensor,
@@ -101,10 +97,11 @@ def boundary_backward(
 ) -> None:
     """Between two loop steps: out ← gradient before the final norm of `step`, from the next step and the loss.
 
-    `du` is the gradient of the next step's start, for the rows that go on; `final` that of the states the loss reads.
+    `du` is the gradient of the next step's start, for the rows that go on; `final` that of the states the loss reads;
+    `steps` is every position's T.
     """
     rows = out.shape[1]
-    ends = (steps == step).repeat_interleave(size, dim=1)[:, :rows, None]
+    ends = (steps[:, :rows] == step)[..., None]
     grad = torch.where(ends, final[:, :rows], 0.0).float()
     if du is not None:
         on = du.shape[1]

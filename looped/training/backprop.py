@@ -8,7 +8,7 @@ left. The result is what autograd gives for the whole loop (a test holds them eq
 - with `checkpointing`, a step keeps only its input and is recomputed backward, so memory grows by one state a step;
 - with `backprop=k`, the gradient of a row stops k steps before its end, and earlier steps are not recomputed at all.
 
-Shapes: S seeds, B rows, L positions, D width.
+Shapes: S seeds, B rows, L positions, D width; R positions of all rows, one after the other (`Packing`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from looped.batches import Batch
-from looped.model import halting
+from looped.model import halting, positions
 from looped.model.loop import LoopedTransformer, Prepared
+from looped.model.packing import Packing
 from looped.training import losses
 from looped.training.curriculum import Plan
 
-Noise = Callable[[int], Tensor]  # rows to what is added to their state, [S, rows, L, D]
+Noise = Callable[[int], Tensor]  # so many first positions to what is added to their state, [S, n, D]
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ def backpropagate(
     weights: Prepared,
     batch: Batch,
     plan: Plan,
+    packing: Packing | None = None,
     *,
     at: Int[Tensor, "B L"] | None = None,
     depth: Int[Tensor, "S B"] | None = None,
@@ -54,115 +56,169 @@ def backpropagate(
 ) -> Outcome:
     """Loss of every row at its own T, its gradient added to the `.grad` of `weights`.
 
-    `depth` cuts a row's gradient that many steps before its end; `most` bounds it, and 0 means no cut.
-    `noise` is added to the state before every step. `steady` is that of `ceiling`, 0 for none. `halt_cost` is what
-    a row weighs whose mark is to say when it is done (`halting.mark_cost`). `counted` is as for `losses.answer_loss`.
+    Of each row only the positions of `packing` are computed: nothing past them may count. `depth` cuts a row's gradient
+    that many steps before its end; `most` bounds it, and 0 means no cut. `noise` is added to the state before every
+    step. `steady` is that of `ceiling`, 0 for none. `halt_cost` is what a row weighs whose mark is to say when it is
+    done (`halting.mark_cost`). `counted` is as for `losses.answer_loss`.
     """
     recompute = checkpointing or most > 0
-    x = model.embed(weights, batch.tokens, at)
-    source = x.detach()
-    final, starts, ends = _forward(model, weights, batch, plan, source, noise, keep=not recompute)
+    packing = packing or Packing.padded(*batch.tokens.shape[1:])
+    x = embed(model, weights, batch, packing, at)
+    source, steps = x.detach().flatten(1, 2), packing.spread(batch.steps)
+    final, starts, ends = _forward(model, weights, steps, plan, packing, source, noise, keep=not recompute)
 
     final.requires_grad_()
-    logits = model.readout(weights, final)
-    loss = losses.answer_loss(logits, batch.targets, batch.loss_mask, counted)
-    torch.autograd.backward(loss.sum())
+    outcome, backward = read(model, weights, packing.wide(final), batch, packing, counted)
+    backward()
     assert final.grad is not None
-    highest = ceiling(final.grad, steady)
+    highest = ceiling(final.grad, packing, steady)
 
     flow = torch.zeros_like(source)  # the gradient of each row's state, as far back as we have come
     into = torch.zeros_like(source)  # the gradient of the embedded input
     for t in range(len(plan.active), 0, -1):
         active, leaving = plan.active[t - 1], plan.leaving[t - 1]
-        if leaving < active:
-            done = (batch.steps[:, leaving:active] == t)[..., None, None]
-            flow[:, leaving:active] = torch.where(
-                done, final.grad[:, leaving:active], flow[:, leaving:active]
-            )
         # rows before `far` end `most` or more steps from here: nothing flows into them yet
         far = plan.leaving[t + most - 2] if most and t + most - 1 <= len(plan.active) else 0
         u = starts.pop()
         if recompute:
-            u = u.detach()[:, far:].requires_grad_()
+            u = u.detach()[:, packing.ends[far] :].requires_grad_()
+        else:
+            far = 0
+        rows = packing.part(far, active)
+        here = slice(packing.ends[far], packing.ends[active])
+        if leaving < active:
+            done = (steps[:, packing.ends[leaving] : here.stop] == t)[..., None]
+            at_end = slice(packing.ends[leaving], here.stop)
+            flow[:, at_end] = torch.where(done, final.grad[:, at_end], flow[:, at_end])
+        if recompute:
             with torch.enable_grad():
-                end = model.step(weights, u)
+                end = _step(model, weights, u, rows)
         else:
-            end, far = ends.pop(), 0
-        wanted = flow[:, far:active]
+            end = ends.pop()
+        wanted = flow[:, here]
         if depth is not None:
-            near = (batch.steps - depth)[:, far:active, None, None] < t
+            near = packing.spread(batch.steps - depth)[:, here, None] < t
             wanted = torch.where(near, wanted, torch.zeros_like(wanted))
-        rows = slice(far, active)
-        cost = _mark_cost(weights, batch, end, rows, t) if model.config.halting == "mark" else None
-        if cost is None:
-            torch.autograd.backward(end, wanted)
-        else:
+        if model.config.halting == "mark":
+            cost = _mark_cost(weights, batch, end, slice(far, active), rows, t)
             torch.autograd.backward([end, cost], [wanted, torch.full_like(cost, halt_cost)])
+        else:
+            torch.autograd.backward(end, wanted)
         assert u.grad is not None
-        grad = model.injected_from(u.grad)
+        grad = model.injected_from(rows.wide(u.grad)).flatten(1, 2)
         if highest is not None:
-            grad = hold(grad, highest[:, far:active])
-        flow[:, far:active] = grad
+            grad = hold(grad, highest[:, far:], packing.part(far, len(packing.sizes)))
+        flow[:, here] = grad
         if model.config.injection or t == 1:
-            into[:, far:active] += grad
+            into[:, here] += grad
         u.grad = None
-    torch.autograd.backward(x, into)
-    return Outcome(loss.detach(), losses.exact(logits.detach(), batch.targets, batch.loss_mask))
+    torch.autograd.backward(x, into.view_as(x))
+    return outcome
+
+
+def embed(
+    model: LoopedTransformer,
+    weights: Prepared,
+    batch: Batch,
+    packing: Packing,
+    at: Int[Tensor, "B L"] | None = None,
+) -> Float[Tensor, "S b l D"]:
+    """The input of packed rows; `at` overrides their position numbers."""
+    if packing.even:
+        return model.embed(weights, batch.tokens, at)
+    if at is None:
+        _, rows, size = batch.tokens.shape
+        positions.check_size(model.config, size)
+        at = positions.places(model.config, rows, size, batch.tokens.device)
+    return model.embed(weights, packing.pack(batch.tokens)[:, None], packing.pack(at)[None])
+
+
+def read(
+    model: LoopedTransformer,
+    weights: Prepared,
+    state: Float[Tensor, "S b l D"],
+    batch: Batch,
+    packing: Packing,
+    counted: Int[Tensor, "S"] | None,
+) -> tuple[Outcome, Callable[[], None]]:
+    """What the states of packed rows at their ends say, and how to send the loss's gradient back into them."""
+    logits = model.readout(weights, state)
+    targets, mask = (packing.pack(x).view(logits.shape[:3]) for x in (batch.targets, batch.loss_mask))
+    loss = losses.answer_loss(logits, targets, mask, counted)
+    wrong = ((logits.detach().argmax(-1) != targets) & mask).flatten(1)
+    outcome = Outcome(loss.detach(), packing.total(wrong.float()) == 0)
+    return outcome, lambda: torch.autograd.backward(loss.sum())
+
+
+def _step(
+    model: LoopedTransformer, weights: Prepared, u: Float[Tensor, "S n D"], rows: Packing
+) -> Float[Tensor, "S n D"]:
+    """One step of packed rows."""
+    return model.step(weights, rows.wide(u), packing=None if rows.even else rows).flatten(1, 2)
 
 
 def _forward(
     model: LoopedTransformer,
     weights: Prepared,
-    batch: Batch,
+    steps: Int[Tensor, "S R"],
     plan: Plan,
-    source: Float[Tensor, "S B L D"],
+    packing: Packing,
+    source: Float[Tensor, "S R D"],
     noise: Noise | None,
     *,
     keep: bool,
-) -> tuple[Float[Tensor, "S B L D"], list[Tensor], list[Tensor]]:
+) -> tuple[Float[Tensor, "S R D"], list[Tensor], list[Tensor]]:
     """Every row's state at its own T, the state each step starts from, and with `keep` its output with its graph."""
     final = torch.empty_like(source)
     starts: list[Tensor] = []
     ends: list[Tensor] = []
     h: Tensor | None = None
     for t, (active, leaving) in enumerate(zip(plan.active, plan.leaving, strict=True), 1):
-        u = model.inject(None if h is None else h[:, :active], source[:, :active])
-        u = (u if noise is None else u + noise(active)).detach().requires_grad_()
+        rows, count = packing.part(0, active), packing.ends[active]
+        u = model.inject(None if h is None else rows.wide(h[:, :count]), rows.wide(source[:, :count]))
+        u = u.flatten(1, 2)
+        u = (u if noise is None else u + noise(count)).detach().requires_grad_()
         with torch.set_grad_enabled(keep):
-            end = model.step(weights, u)
+            end = _step(model, weights, u, rows)
         starts.append(u)
         if keep:
             ends.append(end)
         h = end.detach()
         if leaving < active:
-            done = (batch.steps[:, leaving:active] == t)[..., None, None]
-            final[:, leaving:active] = torch.where(done, h[:, leaving:], final[:, leaving:active])
+            here = slice(packing.ends[leaving], count)
+            done = (steps[:, here] == t)[..., None]
+            final[:, here] = torch.where(done, h[:, here], final[:, here])
     return final, starts, ends
 
 
-def _mark_cost(weights: Prepared, batch: Batch, end: Tensor, rows: slice, step: int) -> Float[Tensor, ""]:
+def _mark_cost(
+    weights: Prepared, batch: Batch, end: Float[Tensor, "S n D"], rows: slice, packing: Packing, step: int
+) -> Float[Tensor, ""]:
     """What the marks of some rows cost after a step, in all."""
-    wants = halting.mark_wants(weights.head, halting.at_mark(end, batch.loss_mask[:, rows]))
+    at = packing.starts(end.device) + halting.mark_of(batch.loss_mask[:, rows])
+    wants = halting.mark_wants(weights.head, end.gather(1, at[..., None].expand(-1, -1, end.shape[2])))
     steps = batch.steps[:, rows]
     return halting.mark_cost(wants, steps == step, steps >= step).sum()
 
 
-def ceiling(final: Float[Tensor, "S B L D"], steady: float) -> Float[Tensor, "S B"] | None:
+def ceiling(final: Float[Tensor, "S R D"], packing: Packing, steady: float) -> Float[Tensor, "S B"] | None:
     """The largest norm a row's gradient may have on its way back: `steady` times that at its end; None for no limit."""
-    return steady * _norm(final) if steady else None
+    return steady * _norm(final, packing) if steady else None
 
 
-def hold(flow: Float[Tensor, "S B L D"], highest: Float[Tensor, "S B"]) -> Float[Tensor, "S B L D"]:
+def hold(
+    flow: Float[Tensor, "S n D"], highest: Float[Tensor, "S B"], packing: Packing
+) -> Float[Tensor, "S n D"]:
     """Rows whose gradient has grown past their ceiling are scaled down to it: they point the same way.
 
     A loop that is chaotic for some rows multiplies their gradients by a thousand in ten steps; without a ceiling such
     rows are all that a batch's gradient is made of.
     """
-    share = (highest / _norm(flow).clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(1)
-    return flow * share[..., None, None].to(flow.dtype)
+    share = (highest / _norm(flow, packing).clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(1)
+    return flow * packing.spread(share)[:, : flow.shape[1], None].to(flow.dtype)
 
 
-def _norm(rows: Float[Tensor, "S B L D"]) -> Float[Tensor, "S B"]:
-    wide = torch.promote_types(rows.dtype, torch.float32)
-    norm: Tensor = torch.linalg.vector_norm(rows.flatten(2), dim=2, dtype=wide)
-    return norm
+def _norm(flow: Float[Tensor, "S n D"], packing: Packing) -> Float[Tensor, "S B"]:
+    """Of each row's gradient; 0 for rows past the first n positions."""
+    wide = flow.to(torch.promote_types(flow.dtype, torch.float32))
+    return packing.total(wide.square().sum(-1)).sqrt()

@@ -13,6 +13,7 @@ from looped.training import start
 
 Lengths = Literal["stratified", "iid"]
 Window = Literal["last", "random"]
+Trailing = Literal["batch", "own"]
 Products = Literal["auto", "fp32", "bf16"]
 Supervision = Literal["last", "best", "expected"]
 LARGEST_BATCH = 1 << 20  # problems, beyond which somebody has mistyped
@@ -35,6 +36,9 @@ class TrainConfig:
     dwell: tuple[int, ...] = ()  # gradient steps at the first maximum lengths, in place of `interval`
     batch: int = 64  # problems a gradient step
     lengths: Lengths = "iid"  # independent draws, or one draw from each of `batch` equal parts of the range
+    trailing: Trailing = (
+        "batch"  # how many trailing # count: up to the longest row of the batch, or a row's own
+    )
     family: str = (
         UNIFORM  # how questions are drawn: evenly as in the paper, or another of the task's families
     )
@@ -101,6 +105,8 @@ class TrainConfig:
                 f"{task.name} has {task.variants} kinds of problem: with stratified lengths the batch must be at least "
                 f"{task.variants}, not {self.batch}"
             )
+        if self.trailing == "own" and (self.lengths != "stratified" or method.universal):
+            raise InputError("trailing=own is for lengths=stratified and models without an encoder")
         if self.extra and not method.adaptive:
             raise InputError(f"{self.method} has a fixed depth: there are no extra loop steps to draw")
         if not loops.parse(self.loops).plain and not method.adaptive:

@@ -2,14 +2,15 @@
 
 A *stage* is a maximum length. With stratified lengths, row i of a batch draws its length from the i-th of `batch`
 equal parts of 1..max: every length is equally likely over the batch, as with independent draws, but each row's
-number of loop steps is known to within one, so that the shapes of a stage never change.
+number of loop steps is known to within one, so that the shapes of a stage never change. So is its size: with
+`trailing=own` nothing past it counts, and nothing past it has to be computed.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import torch
@@ -72,6 +73,11 @@ def plan(lower: list[int], upper: list[int]) -> Plan:
     return Plan(tuple(active), tuple(leaving))
 
 
+TOGETHER = (
+    4  # neighbouring rows that share a size where rows have their own: as few sizes as cost little padding
+)
+
+
 @dataclass(frozen=True)
 class Strata:
     """The lengths each row of a batch draws from, for one stage; rows sorted by the largest T they can have."""
@@ -83,6 +89,7 @@ class Strata:
     variant: tuple[int, ...]
     lower: tuple[int, ...]  # bounds on each row's T under the method
     upper: tuple[int, ...]
+    size: tuple[int, ...]  # positions of each row that are computed and may count
 
 
 def strata(config: TrainConfig, longest: int) -> Strata:
@@ -98,9 +105,16 @@ def strata(config: TrainConfig, longest: int) -> Strata:
         low, high = method.steps(task, own, config.max_length).tolist()
         if not rule.plain:
             low, high = rule.bounds(task, own, last)
-        rows.append((part, parts, first, last, variant, low, high + config.extra))
-    rows.sort(key=lambda row: (row[6], row[5]), reverse=True)
-    return Strata(*zip(*rows, strict=True))
+        size = task.row_size(last if config.trailing == "own" else longest) + method.pause
+        rows.append((part, parts, first, last, variant, low, high + config.extra, size))
+    rows.sort(key=lambda row: (row[6], row[5], row[7]), reverse=True)
+    split = Strata(*zip(*rows, strict=True))
+    return replace(split, size=_rounded(split.size))
+
+
+def _rounded(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Every row as large as the largest of its neighbours."""
+    return tuple(max(sizes[i - i % TOGETHER :][:TOGETHER]) for i in range(len(sizes)))
 
 
 def draw_lengths(

@@ -22,6 +22,7 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.model import build, positions
 from looped.model.loop import Prepared
+from looped.model.packing import Packing
 from looped.training import curriculum, fused, optimizer, start, trajectory
 from looped.training.accumulate import GradientStore
 from looped.training.backprop import Noise, Outcome, backpropagate
@@ -38,6 +39,8 @@ class Stage:
 
     longest: int
     row_size: int
+    sizes: Int[Tensor, "B"]  # positions of each row that may count
+    packing: Packing  # positions of each row that are computed
     strata: Strata | None  # None: lengths are drawn independently
     plan: Plan | None  # None: made anew for each batch
     part: Int[Tensor, "B"]
@@ -138,10 +141,15 @@ class Engine:
             return torch.tensor(values, device=self.device)
 
         return Stage(
-            longest, row_size, split if stratified else None, plan,
+            longest, row_size, tensor(split.size), self._packing(split), split if stratified else None, plan,
             tensor(split.part), tensor(split.parts), tensor(split.first), tensor(split.last), tensor(split.variant),
             split.upper[0],
         )  # fmt: skip
+
+    def _packing(self, split: Strata) -> Packing:
+        """Rows without the positions that do not count, where all that looks at whole rows can take them so."""
+        even = self.config.whole or self.config.model.relay > 0
+        return Packing((max(split.size),) * len(split.size) if even else split.size)
 
     def draw(self, stage: Stage) -> tuple[Batch, Bool[Tensor, "S B"]]:
         """A fresh batch for every seed, rows sorted by T, and which rows have the maximum length."""
@@ -171,7 +179,8 @@ class Engine:
             steps = steps + torch.randint(
                 self.config.extra + 1, size, device=self.device, generator=generator
             )
-        batch = Batch(batch.tokens, batch.targets, batch.loss_mask, steps)
+        within = torch.arange(batch.tokens.shape[1], device=self.device) < stage.sizes[:, None]
+        batch = Batch(batch.tokens, batch.targets, batch.loss_mask & within, steps)
         if stage.strata is not None:
             return batch, lengths == stage.longest
         order = steps.argsort(descending=True, stable=True)
@@ -186,8 +195,8 @@ class Engine:
             plan = curriculum.plan(steps.amin(0).tolist(), steps.amax(0).tolist())
         self.weights.requires_grad_(True)
         folded = self.model.fold(self.weights)
-        noise = self._noise(batch.tokens.shape[-1])
-        outcome, grads = self._gradients(folded, batch, plan, stage.most, noise)
+        noise = self._noise(stage.packing)
+        outcome, grads = self._gradients(folded, batch, plan, stage, noise)
         (grad,) = torch.autograd.grad(folded.tensors(), [self.weights], grads)
         self.weights.requires_grad_(False)
         self._keep_pace(stage, batch, plan, noise)
@@ -199,7 +208,7 @@ class Engine:
         return Readings(loss, norm, right.mean(1), accuracy_longest)
 
     def _gradients(
-        self, folded: Prepared, batch: Batch, plan: Plan, most: int, noise: Noise | None
+        self, folded: Prepared, batch: Batch, plan: Plan, stage: Stage, noise: Noise | None
     ) -> tuple[Outcome, list[Tensor]]:
         """The loss and the gradients of the folded weights, the fused way where it can be taken."""
         weights = self.store.open(folded, self.precision)
@@ -209,16 +218,19 @@ class Engine:
         halt_cost = self.config.halt_cost / self.config.batch  # of one row
         if self.config.whole:
             outcome = trajectory.backpropagate(
-                self.config, self.model, weights, mine, most, at=at, noise=noise, counted=counted
+                self.config, self.model, weights, mine, stage.most, at=at, noise=noise, counted=counted
             )
             return outcome, self.store.close(weights)
+        packing = Packing(stage.packing.sizes[self.world.rows])
         if self.fused and fused.suits(self.config, plan, size, self.device):
             if self._fused is None or self._fused.plan != plan:
-                self._fused = FusedLoop(self.model, len(self.config.seeds), plan, size, weights.layers[0].qkv)
+                self._fused = FusedLoop(
+                    self.model, len(self.config.seeds), plan, packing, weights.layers[0].qkv
+                )
             return self._fused.backpropagate(weights, mine, at, noise, self.config.steady, halt_cost, counted)
         depth, most = self._depth(batch.steps), self.config.backprop
         outcome = backpropagate(
-            self.model, weights, mine, plan,
+            self.model, weights, mine, plan, packing,
             at=at, depth=depth, most=most, checkpointing=self.config.checkpointing, noise=noise,
             steady=self.config.steady, halt_cost=halt_cost, counted=counted,
         )  # fmt: skip
@@ -237,7 +249,7 @@ class Engine:
         ]
         return torch.stack(rows)[:, self.world.rows]
 
-    def _noise(self, size: int) -> Noise | None:
+    def _noise(self, packing: Packing) -> Noise | None:
         """What is added to the states, where the run asks for it: drawn for all rows, from each seed's own source.
 
         Each row has its own level, between none and the configured one: a step that has only ever seen noisy states is
@@ -245,15 +257,19 @@ class Engine:
         """
         if not self.config.noise:
             return None
-        rows = [torch.rand(self.config.batch, 1, 1, device=self.device, generator=g) for g in self.generators]
-        level = self.config.noise * torch.stack(rows)[:, self.world.rows]
-        shape = (len(self.generators), self.config.batch, size, self.config.model.width)
-        drawn = torch.empty(shape, device=self.device)  # used at once, so one place serves all steps
+        rows = [torch.rand(self.config.batch, device=self.device, generator=g) for g in self.generators]
+        level = self.config.noise * packing.spread(torch.stack(rows))[..., None]
+        drawn = torch.empty(
+            *level.shape[:2], self.config.model.width, device=self.device
+        )  # for one step at a time
+        mine = None if self.world.size == 1 else packing.of_rows(self.world.rows, self.device)
 
-        def draw(active: int) -> Tensor:
+        def draw(count: int) -> Tensor:
             for of_seed, generator in zip(drawn, self.generators, strict=True):
                 of_seed.normal_(generator=generator)
-            return drawn[:, self.world.rows][:, :active] * level[:, :active]
+            if mine is None:
+                return drawn[:, :count] * level[:, :count]
+            return drawn[:, mine[:count]] * level[:, mine[:count]]
 
         return draw
 
@@ -305,8 +321,8 @@ def product_dtype(config: TrainConfig, cuda: bool) -> torch.dtype:
     return torch.bfloat16 if cuda and own == torch.float32 else own
 
 
-def matmul_flops(config: TrainConfig, plan: Plan, row_size: int) -> float:
+def matmul_flops(config: TrainConfig, plan: Plan, packing: Packing) -> float:
     """Floating-point operations of one gradient step of one seed: matrices and attention, both ways."""
     d, model = config.model.width, config.model
-    per_token = 2 * d * d * (4 + 2 * model.expansion) + 4 * d * (row_size / 2)
-    return 3 * plan.row_steps * row_size * model.layers * per_token
+    of_rows = [size * (2 * d * d * (4 + 2 * model.expansion) + 4 * d * (size / 2)) for size in packing.sizes]
+    return 3 * model.layers * sum(sum(of_rows[:active]) for active in plan.active)

@@ -8,7 +8,8 @@ The same mathematics as `backprop.py`, which is the definition; a test holds the
 - biases, norms and residual sums ride along in the kernel before or after them;
 - the state between steps is the final norm's output before scale and shift, which join the injection: u ← n·γ + β + x.
 
-Shapes: S seeds, B rows, L positions, D width; R = Σ over steps of active rows × L, the length of a layer's buffer.
+Shapes: S seeds, B rows, D width; N positions of all rows, R = Σ over steps of active rows' positions, the length of
+a layer's buffer.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from looped.batches import Batch
 from looped.model import halting, kernels, plain
 from looped.model.block import Layer, unstack
 from looped.model.loop import LoopedTransformer, Prepared
-from looped.training import losses
-from looped.training.backprop import Noise, Outcome, ceiling, hold
+from looped.model.packing import Packing
+from looped.training.backprop import Noise, Outcome, ceiling, embed, hold, read
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan
 
@@ -64,10 +65,13 @@ def suits(config: TrainConfig, plan: Plan | None, size: int, device: torch.devic
 class FusedLoop:
     """One stage's buffers, and the pass that uses them."""
 
-    def __init__(self, model: LoopedTransformer, seeds: int, plan: Plan, size: int, like: Tensor) -> None:
-        self.model, self.plan, self.size = model, plan, size
+    def __init__(
+        self, model: LoopedTransformer, seeds: int, plan: Plan, packing: Packing, like: Tensor
+    ) -> None:
+        self.model, self.plan, self.packing = model, plan, packing
         self.ops: Any = kernels if like.is_cuda else plain
-        counts = [active * size for active in plan.active]
+        self.rows = [packing.part(0, active) for active in plan.active]  # of each step
+        counts = [packing.ends[active] for active in plan.active]
         self.ends = list(accumulate(counts))
         self.starts = [end - count for end, count in zip(self.ends, counts, strict=True)]
         d, inner = model.config.width, model.config.width * model.config.expansion
@@ -88,7 +92,7 @@ class FusedLoop:
         # The state after every step, before scale and shift: in fp32, like all that the residual stream carries.
         self.normal = torch.empty(seeds, rows, d, device=like.device, dtype=torch.float32)
         self.normal_rstd = torch.empty(seeds, rows, device=like.device, dtype=torch.float32)
-        self.at = torch.tensor([start // size for start in self.starts], device=like.device)
+        self.at = torch.tensor(self.starts, device=like.device)
 
     # --- the pass ------------------------------------------------------------------------------------------
     def backpropagate(
@@ -102,39 +106,34 @@ class FusedLoop:
         counted: Int[Tensor, "S"] | None = None,
     ) -> tuple[Outcome, list[Tensor]]:
         """The loss of every row at its own T, and the fp32 gradients of `weights.tensors()`."""
-        x = self.model.embed(weights, batch.tokens, at)
-        s, b, size, d = x.shape
+        x = embed(self.model, weights, batch, self.packing, at)
+        steps = self.packing.spread(batch.steps)
         with torch.no_grad():
-            self._forward(weights, x.detach().view(s, b * size, d), noise)
-        final = self._final(batch.steps).requires_grad_()
-        state = torch.addcmul(weights.shift, final, weights.scale)
+            self._forward(weights, x.detach().flatten(1, 2), noise)
+        final = self._final(steps).requires_grad_()
+        state = torch.addcmul(weights.shift[:, 0], final, weights.scale[:, 0])
         state.retain_grad()  # a ceiling is told in gradients of the state itself
-        logits = self.model.readout(weights, state)
-        loss = losses.answer_loss(logits, batch.targets, batch.loss_mask, counted)
-        torch.autograd.backward(loss.sum())
+        outcome, backward = read(self.model, weights, self.packing.wide(state), batch, self.packing, counted)
+        backward()
         assert final.grad is not None
         assert state.grad is not None
         marks = self._marks(weights, batch, halt_cost) if self.model.config.halting == "mark" else None
         with torch.no_grad():
-            highest = ceiling(state.grad, steady)
-            into, scale_grad, shift_grad = self._backward(
-                weights, final.grad.view(s, b * size, d), batch.steps, highest, marks
-            )
+            highest = ceiling(state.grad, self.packing, steady)
+            into, scale_grad, shift_grad = self._backward(weights, final.grad, steps, highest, marks)
         torch.autograd.backward(x, into.view_as(x).to(x.dtype))
-        outcome = Outcome(loss.detach(), losses.exact(logits.detach(), batch.targets, batch.loss_mask))
         return outcome, self._gradients(weights, scale_grad, shift_grad)
 
-    def _final(self, steps: Int[Tensor, "S B"]) -> Float[Tensor, "S B L D"]:
+    def _final(self, steps: Int[Tensor, "S N"]) -> Float[Tensor, "S N D"]:
         """Every row's state at its own T."""
-        s, b = steps.shape
-        states = self.normal.view(s, -1, self.size, self.normal.shape[-1])
-        rows = self.at[steps - 1] + torch.arange(b, device=steps.device)
-        return states[torch.arange(s, device=steps.device)[:, None], rows]
+        s, n = steps.shape
+        places = self.at[steps - 1] + torch.arange(n, device=steps.device)
+        return self.normal[torch.arange(s, device=steps.device)[:, None], places]
 
     def _marks(self, weights: Prepared, batch: Batch, halt_cost: float) -> list[tuple[Tensor, Tensor]]:
         """For every step, where its rows' marks lie in the step's part of a buffer, and their states' gradients."""
-        mark = halting.mark_of(batch.loss_mask)
-        at = [torch.arange(n, device=mark.device) * self.size + mark[:, :n] for n in self.plan.active]
+        mark = self.packing.starts(batch.steps.device) + halting.mark_of(batch.loss_mask)
+        at = [mark[:, :n] for n in self.plan.active]
         places = torch.cat([start + here for start, here in zip(self.starts, at, strict=True)], dim=1)
         normal = self.normal.gather(1, self._wide(places)).requires_grad_()
         state = torch.addcmul(weights.shift[:, 0], normal, weights.scale[:, 0])
@@ -151,11 +150,11 @@ class FusedLoop:
     # --- forward -------------------------------------------------------------------------------------------
     def _forward(self, weights: Prepared, x: Float[Tensor, "S N D"], noise: Noise | None) -> None:
         state: Tensor | None = None
-        for start, end in zip(self.starts, self.ends, strict=True):
+        for start, end, packing in zip(self.starts, self.ends, self.rows, strict=True):
             rows = slice(start, end)
             given = x[:, : end - start] if state is None or self.model.config.injection else None
             if noise is not None:
-                added = noise((end - start) // self.size).flatten(1, 2)
+                added = noise(end - start)
                 given = added if given is None else given + added
             h = x.new_empty(x.shape[0], end - start, x.shape[2])
             first = self.tapes[0]
@@ -164,14 +163,14 @@ class FusedLoop:
                 h, first.start[:, rows], first.start_rstd[:, rows],
             )  # fmt: skip
             for i, layer in enumerate(weights.layers):
-                h = self._layer_forward(i, layer, h, rows)
+                h = self._layer_forward(i, layer, h, rows, packing)
             state = self.normal[:, rows]
 
-    def _layer_forward(self, i: int, layer: Layer, h: Tensor, rows: slice) -> Tensor:
+    def _layer_forward(self, i: int, layer: Layer, h: Tensor, rows: slice, packing: Packing) -> Tensor:
         tape, ops = self.tapes[i], self.ops
         torch.bmm(tape.start[:, rows], layer.qkv, out=tape.qkv[:, rows])
         ops.attention_forward(
-            self.model.config, self.size, tape.qkv[:, rows], layer.qkv_bias, tape.mixed[:, rows]
+            self.model.config, packing, tape.qkv[:, rows], layer.qkv_bias, tape.mixed[:, rows]
         )
         y = torch.bmm(tape.mixed[:, rows], layer.out)
         ops.residual_norm(h, y, layer.out_bias, h, tape.middle[:, rows], tape.middle_rstd[:, rows])
@@ -189,7 +188,7 @@ class FusedLoop:
         self,
         weights: Prepared,
         final: Float[Tensor, "S N D"],
-        steps: Int[Tensor, "S B"],
+        steps: Int[Tensor, "S N"],
         highest: Float[Tensor, "S B"] | None,
         marks: list[tuple[Tensor, Tensor]] | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -201,21 +200,21 @@ class FusedLoop:
         du: Tensor | None = None
         for t in range(len(self.starts), 0, -1):
             rows = slice(self.starts[t - 1], self.ends[t - 1])
-            count = rows.stop - rows.start
+            count, packing = rows.stop - rows.start, self.rows[t - 1]
             self.ops.boundary_backward(
-                du, final, steps, t, self.size, weights.scale, self.normal[:, rows], self.normal_rstd[:, rows],
+                du, final, steps, t, weights.scale, self.normal[:, rows], self.normal_rstd[:, rows],
                 scale_sum, self.tapes[-1].d_down[:, rows],
             )  # fmt: skip
             if marks is not None:
                 self._add_marks(*marks[t - 1], rows)
             for i in range(len(self.tapes) - 1, 0, -1):
-                grad = self._layer_backward(i, weights.layers[i], rows)
+                grad = self._layer_backward(i, weights.layers[i], rows, packing)
                 tape = self.tapes[i]
                 out = self.tapes[i - 1].d_down[:, rows]
                 self.ops.norm_backward(
                     tape.d_out[:, rows], grad, tape.start[:, rows], tape.start_rstd[:, rows], out
                 )
-            grad, tape = self._layer_backward(0, weights.layers[0], rows), self.tapes[0]
+            grad, tape = self._layer_backward(0, weights.layers[0], rows, packing), self.tapes[0]
             if t == 1:
                 shift_grad = shift_sum.sum(1, keepdim=True)  # every step but the first starts from the shift
             du = torch.empty_like(grad)
@@ -224,8 +223,7 @@ class FusedLoop:
                 tape.d_out[:, rows], grad, tape.start[:, rows], tape.start_rstd[:, rows], du, total[:, :count]
             )
             if highest is not None:
-                of_rows = du.view(du.shape[0], -1, self.size, du.shape[2])
-                held = hold(of_rows, highest[:, : of_rows.shape[1]]).view_as(du)
+                held = hold(du, highest, self.packing)
                 total[:, :count] += held - du
                 du = held
         return into, scale_sum.sum(1, keepdim=True), shift_grad
@@ -238,7 +236,7 @@ class FusedLoop:
         before = self.tapes[-1].d_down[:, rows]
         before.scatter_add_(1, wide, through.to(before.dtype))
 
-    def _layer_backward(self, i: int, layer: Layer, rows: slice) -> Tensor:
+    def _layer_backward(self, i: int, layer: Layer, rows: slice, packing: Packing) -> Tensor:
         """From the gradient of the layer's output (in `d_down`) to that of its first norm's output."""
         tape, ops = self.tapes[i], self.ops
         grad = torch.bmm(tape.d_down[:, rows], layer.down.transpose(1, 2))
@@ -249,7 +247,7 @@ class FusedLoop:
         )
         grad = torch.bmm(tape.d_out[:, rows], layer.out.transpose(1, 2))
         ops.attention_backward(
-            self.model.config, self.size, tape.qkv[:, rows], layer.qkv_bias, grad, tape.d_qkv[:, rows]
+            self.model.config, packing, tape.qkv[:, rows], layer.qkv_bias, grad, tape.d_qkv[:, rows]
         )
         return torch.bmm(tape.d_qkv[:, rows], layer.qkv.transpose(1, 2))
 

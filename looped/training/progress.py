@@ -168,8 +168,9 @@ class Clock:
             own = torch.stack(
                 [task.steps(lengths, torch.full_like(lengths, v)) for v in range(task.variants)]
             )
-            steps = method.steps(task, own, config.max_length).double().mean()
-            self._cost[longest] = float(steps) * (task.row_size(longest) + method.pause)
+            steps = method.steps(task, own, config.max_length).double()
+            row = [task.row_size(n if config.trailing == "own" else longest) for n in lengths.tolist()]
+            self._cost[longest] = float((steps * (torch.tensor(row) + method.pause)).mean())
 
     def work(self, first: int, last: int) -> float:
         """What the gradient steps from `first` up to `last` compute, in units of its own."""

@@ -64,7 +64,7 @@ def backpropagate(
 
     def walk(h: Tensor | None) -> Tensor:
         u = model.inject(h, x)
-        u = u if noise is None else u + noise(u.shape[1])
+        u = u if noise is None else u + noise(u.shape[1] * u.shape[2]).view_as(u)
         return step(weights, u)
 
     step: Step = _recomputed(model.step) if config.checkpointing else model.step

@@ -1,6 +1,6 @@
 """What one gradient step of a stage computes, moves and keeps, counted from the configuration. Knows no device's speed.
 
-A gradient step computes R = Σ over loop steps of (rows still in the loop) × (positions of a row) positions a seed, in
+A gradient step computes R = Σ over loop steps and rows still in the loop of a row's positions, a seed, in
 each of the block's layers: 24·width² operations a position and layer for the paper's block, once forward and twice
 backward, and what attention adds.
 """
@@ -51,21 +51,29 @@ def row_size(config: TrainConfig, longest: int) -> int:
 
 def of_stage(config: TrainConfig, longest: int, by: Way) -> Work:
     """The work at the stage whose maximum length is `longest`."""
-    model, seeds, size = config.model, len(config.seeds), row_size(config, longest)
-    upper = curriculum.strata(config, longest).upper
+    model, seeds = config.model, len(config.seeds)
+    split = curriculum.strata(config, longest)
+    upper, sizes = split.upper, split.size
+    if config.whole or model.relay:  # such rows stay padded
+        sizes = (max(sizes),) * len(sizes)
     if config.lengths == "iid" and by != "cpu":  # a graph's shapes are fixed: every row runs to the end
         upper = (upper[0],) * len(upper)
-    row_steps = sum(upper)
-    near = sum(min(t, config.backprop) for t in upper) if config.backprop else row_steps
-    passes = 1 + near / row_steps * (3 if recomputes(config) else 2)
-    positions, d, e = row_steps * size, model.width, model.expansion
-    seen = sum(min(band or size / 2, size / 2) for band in model.head_bands) / model.heads
-    forward = seeds * positions * model.layers * (2 * d * d * (4 + 2 * e) + 4 * d * seen)
+    rows = list(zip(sizes, upper, strict=True))
+    positions, d, e = sum(size * t for size, t in rows), model.width, model.expansion
+    near = sum(size * min(t, config.backprop) for size, t in rows) if config.backprop else positions
+    passes = 1 + near / positions * (3 if recomputes(config) else 2)
+    pairs = sum(size * t * _seen(config, size) for size, t in rows)
+    forward = seeds * model.layers * (positions * 2 * d * d * (4 + 2 * e) + 4 * d * pairs)
     # Reads and writes of the sixteen kernels of a layer and step, in numbers of the width: 20 + 4e forward,
     # 23 + 5e backward, 13 + 3e for the gradients of the weights.
     moved = seeds * positions * model.layers * d * (56 + 12 * e) * _size(config, by)
-    tape = seeds * _tape(config, size, upper, by)
+    tape = seeds * _tape(config, positions, sum(sizes), by)
     return Work(positions, model.layers * upper[0], forward * passes, moved * passes / 3, tape)
+
+
+def _seen(config: TrainConfig, size: int) -> float:
+    """Positions that one looks at in a row, on average over positions and heads."""
+    return sum(min(band or size / 2, size / 2) for band in config.model.head_bands) / config.model.heads
 
 
 def _size(config: TrainConfig, by: Way) -> int:
@@ -74,21 +82,21 @@ def _size(config: TrainConfig, by: Way) -> int:
     return 2 if narrow else 4
 
 
-def _tape(config: TrainConfig, size: int, upper: tuple[int, ...], by: Way) -> float:
+def _tape(config: TrainConfig, everything: int, at_once: int, by: Way) -> float:
     """Bytes that one seed keeps from forward to backward.
 
     The fused way keeps 11 + 3·expansion numbers of the width a position and layer (inputs of four products, gradients
     of their outputs), two reciprocal deviations, and each step's state in fp32. Autograd keeps about as much. Where
-    steps are recomputed, only their states are kept, and one step at a time in full.
+    steps are recomputed, only their states are kept, and one step at a time in full: `at_once` positions of
+    `everything` over all steps.
     """
     model = config.model
     number = _size(config, by)
     layers = model.layers * ((11 + 3 * model.expansion) * model.width * number + 8)
     state = 4 * model.width + 4
-    everything = sum(upper) * size
     if not recomputes(config):
         return float(everything * (layers + state))
-    return float(everything * state + len(upper) * size * (layers + state))
+    return float(everything * state + at_once * (layers + state))
 
 
 def weights_bytes(config: TrainConfig) -> float:

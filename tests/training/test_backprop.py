@@ -13,6 +13,7 @@ from torch import Tensor
 
 from looped.batches import Batch
 from looped.model import LoopedTransformer
+from looped.model.packing import Packing
 from looped.training import curriculum
 from looped.training.accumulate import GradientStore
 from looped.training.backprop import backpropagate, ceiling, hold
@@ -55,7 +56,14 @@ def slow(
 
 
 def fast(
-    config: TrainConfig, flat: Tensor, batch: Batch, plan: Plan, *, accumulate: bool = False, **options
+    config: TrainConfig,
+    flat: Tensor,
+    batch: Batch,
+    plan: Plan,
+    packing: Packing | None = None,
+    *,
+    accumulate: bool = False,
+    **options,
 ) -> tuple[Tensor, Tensor]:
     """The same by way of `backpropagate`."""
     flat = flat.clone().requires_grad_()
@@ -63,7 +71,8 @@ def fast(
     model = LoopedTransformer(config.model, store.linear)
     folded = model.prepare(flat)
     weights = store.open(folded, torch.float32)
-    outcome = backpropagate(model, weights, batch, plan, **options)
+    packing = packing or Engine(config).stage(config.max_length).packing
+    outcome = backpropagate(model, weights, batch, plan, packing, **options)
     (grad,) = torch.autograd.grad(folded.tensors(), [flat], store.close(weights))
     return outcome.loss, grad
 
@@ -108,6 +117,47 @@ def test_the_loss_at_each_problems_own_step(tiny, task: str, method: str, length
     config = tiny(task, method, lengths=lengths, batch=6, model={"init_std": 0.3, "layers": 2})
     weights, batch, plan = drawn(config)
     check(fast(config, weights, batch, plan, **WAYS[way]), slow(config, weights, batch))
+
+
+OWN: dict[str, tuple[str, str, dict]] = {
+    "adaptive": ("copy", "fop-loop-adaptive", {}),
+    "two variants": ("multiplication", "fop-loop-adaptive-wo", {}),
+    "fixed": ("parity", "fop-loop-fixed", {}),
+    "one step": ("addition", "fop-pause", {}),
+    "next token": ("unique_set", "ntp-loop", {}),
+    "a start and a mark": ("copy", "fop-loop-adaptive", {"positions": "start", "halting": "mark"}),
+    "learned positions": ("copy", "fop-loop-adaptive", {"positions": "learned", "max_positions": 40}),
+    "rotary": ("copy", "fop-loop-adaptive", {"positions": "rotary", "bands": (2,)}),
+    "a relay": ("copy", "fop-loop-adaptive-wo", {"relay": 3}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("case", OWN)
+def test_rows_of_their_own_size(tiny, case: str, way: str) -> None:
+    task, method, changes = OWN[case]
+    model = {"init_std": 0.3, "layers": 2, **changes}
+    config = tiny(task, method, trailing="own", batch=10, max_length=6, model=model)
+    weights, batch, plan = drawn(config)
+    packing = Engine(config).stage(6).packing
+    assert packing.even == (case == "a relay"), (
+        "a relay asks for a row's last position: such rows stay padded"
+    )
+    counted = batch.loss_mask.sum(-1)
+    assert int(counted.max()) > int(counted.min())
+    cost = {"halt_cost": 0.3} if "halting" in changes else {}
+    check(fast(config, weights, batch, plan, **WAYS[way], **cost), slow(config, weights, batch, **cost))
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_the_gradient_of_the_last_steps_of_rows_of_their_own_size(tiny, most: int) -> None:
+    config = tiny(trailing="own", batch=10, max_length=6, model={"init_std": 0.3})
+    weights, batch, plan = drawn(config)
+    depth = torch.full_like(batch.steps, most)
+    check(fast(config, weights, batch, plan, depth=depth, most=most), slow(config, weights, batch, depth))
+    held = fast(config, weights, batch, plan, depth=depth, most=most, steady=0.3)
+    even = Packing.padded(*batch.tokens.shape[1:])
+    check(held, fast(config, weights, batch, plan, even, depth=depth, most=most, steady=0.3))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -184,12 +234,14 @@ def test_positions_and_bands_have_their_gradient(tiny, positions: str) -> None:
 
 
 def test_a_gradient_past_its_ceiling_is_scaled_down_to_it() -> None:
-    final = torch.tensor([[[[3.0, 4.0]], [[0.0, 0.0]], [[0.0, 1.0]]]])  # norms 5, 0, 1
-    highest = ceiling(final, 2.0)
+    final = torch.tensor([[[3.0, 0.0], [0.0, 4.0], [0.0, 0.0], [0.0, 1.0]]])  # norms 5, 0, 1
+    packing = Packing((2, 1, 1))
+    highest = ceiling(final, packing, 2.0)
     assert highest is not None
     assert highest.tolist() == [[10.0, 0.0, 2.0]]
-    flow = torch.tensor([[[[30.0, 40.0]], [[0.0, 0.0]], [[0.6, 0.8]]]])
-    assert hold(flow, highest).tolist() == [
-        [[[6.0, 8.0]], [[0.0, 0.0]], [[pytest.approx(0.6), pytest.approx(0.8)]]]
+    flow = torch.tensor([[[30.0, 0.0], [0.0, 40.0], [0.0, 0.0], [0.6, 0.8]]])
+    assert hold(flow, highest, packing).tolist() == [
+        [[6.0, 0.0], [0.0, 8.0], [0.0, 0.0], [pytest.approx(0.6), pytest.approx(0.8)]]
     ]
-    assert ceiling(final, 0.0) is None
+    assert hold(flow[:, :2], highest, packing).tolist() == [[[6.0, 0.0], [0.0, 8.0]]], "the first row alone"
+    assert ceiling(final, packing, 0.0) is None

@@ -76,12 +76,15 @@ def test_every_measured_run_is_met(run: cost.MeasuredRun) -> None:
     assert cost.estimate(run.config, DEVICES["h200"]).seconds == pytest.approx(run.seconds, rel=0.25)
 
 
-def test_the_tape_is_what_the_fused_loop_allocates(tiny) -> None:
-    config = tiny("addition", seeds=(0, 1, 2), max_length=5, batch=8, model={"layers": 2, "width": 32})
+@pytest.mark.parametrize("trailing", ["batch", "own"])
+def test_the_tape_is_what_the_fused_loop_allocates(tiny, trailing: str) -> None:
+    sizes = {"layers": 2, "width": 32}
+    config = tiny("addition", seeds=(0, 1, 2), max_length=5, batch=8, model=sizes, trailing=trailing)
     engine = Engine(config)
-    split = curriculum.strata(config, 5)
-    plan = curriculum.plan(list(split.lower), list(split.upper))
-    loop = FusedLoop(engine.model, 3, plan, engine.task.row_size(5), torch.empty(0, dtype=torch.bfloat16))
+    stage = engine.stage(5)
+    assert stage.plan is not None
+    assert stage.packing.even == (trailing == "batch")
+    loop = FusedLoop(engine.model, 3, stage.plan, stage.packing, torch.empty(0, dtype=torch.bfloat16))
     buffers = [getattr(tape, f.name) for tape in loop.tapes for f in fields(tape)] + [
         loop.normal,
         loop.normal_rstd,

@@ -3,18 +3,19 @@
 A row of up to 128 positions fits one tile, so a program takes one head of one row: it reads queries, keys and values
 straight from the joint product, forms all scores, and writes the output; backward it forms the scores again. Nothing
 of size L² is stored, tiny heads (4 numbers in the paper's parity model) are padded inside the tile only, and a head's
-band is just another mask.
+band is just another mask. Packed rows are taken a tile size at a time: 16, 32, 64 or 128 positions.
 """
 
 # mypy: ignore-errors
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor
 
 from looped.model.config import ModelConfig
+from looped.model.packing import Packing
 
 try:
     import triton
@@ -48,7 +49,7 @@ class _Attention(torch.autograd.Function):
     def forward(ctx, qkv: Tensor, config: ModelConfig) -> Tensor:
         n, size, width = qkv.shape
         out = qkv.new_empty(n, size, width // 3)
-        attention_forward(config, size, _one_seed(qkv), None, _one_seed(out))
+        _launch(_attention_forward, config, size, _one_seed(qkv), None, _one_seed(out))
         ctx.save_for_backward(qkv)
         ctx.config = config
         return out
@@ -57,10 +58,8 @@ class _Attention(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
         (qkv,) = ctx.saved_tensors
         out = torch.empty_like(qkv)
-        size = qkv.shape[1]
-        attention_backward(
-            ctx.config, size, _one_seed(qkv), None, _one_seed(grad.contiguous()), _one_seed(out)
-        )
+        given = _one_seed(grad.contiguous())
+        _launch(_attention_backward, ctx.config, qkv.shape[1], _one_seed(qkv), None, given, _one_seed(out))
         return out, None
 
 
@@ -68,36 +67,64 @@ def _one_seed(rows: Tensor) -> Tensor:
     return rows.view(1, -1, rows.shape[-1])
 
 
+def attention_forward(
+    config: ModelConfig, packing: Packing, qkv: Tensor, bias: Tensor | None, out: Tensor
+) -> None:
+    """Attention of packed rows; `bias` [S, 1, 3D] is added to the queries, keys and values."""
+    _launch_packed(_attention_forward, config, packing, qkv, bias, out)
+
+
+def attention_backward(
+    config: ModelConfig, packing: Packing, qkv: Tensor, bias: Tensor | None, grad: Tensor, out: Tensor
+) -> None:
+    """The gradient of `qkv` given that of the output."""
+    _launch_packed(_attention_backward, config, packing, qkv, bias, grad, out)
+
+
+def _launch_packed(kernel, config: ModelConfig, packing: Packing, qkv, bias, *others: Tensor) -> None:
+    """One launch for even rows, one for every tile size otherwise."""
+    if packing.even:
+        _launch(kernel, config, packing.sizes[0], qkv, bias, *others)
+        return
+    for block, places in _places(packing, qkv.device):
+        _launch(kernel, config, block, qkv, bias, *others, places=places)
+
+
+def _launch(
+    kernel, config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None, *others: Tensor,
+    places: Tensor | None = None,
+) -> None:  # fmt: skip
+    """Attends rows of `size` positions, or of up to so many where `places` says where each starts and ends."""
+    s, positions, _ = qkv.shape
+    rows = positions // size if places is None else len(places)
+    kernel[(s * rows * config.heads,)](
+        qkv, qkv if bias is None else bias, *others, _bands(config.head_bands, qkv.device),
+        qkv if places is None else places, size, rows, config.heads,
+        qkv.stride(0), *(other.stride(0) for other in others), PACKED=places is not None,
+        **_tile(config, size, qkv, bias),
+    )  # fmt: skip
+
+
 @cache
 def _bands(bands: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.tensor(bands, dtype=torch.int32, device=device)
 
 
-def attention_forward(config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None, out: Tensor) -> None:
-    """Attention of rows of `size` positions; `bias` [S, 1, 3D] is added to the queries, keys and values."""
-    s, tokens, _ = qkv.shape
-    rows = tokens // size
-    _attention_forward[(s * rows * config.heads,)](
-        qkv, qkv if bias is None else bias, out, _bands(config.head_bands, qkv.device),
-        size, rows, config.heads, qkv.stride(0), out.stride(0), **_attention_tile(config, size, qkv, bias),
-    )  # fmt: skip
+@lru_cache(maxsize=1024)
+def _places(packing: Packing, device: torch.device) -> list[tuple[int, Tensor]]:
+    """The rows of each tile size: where they start, and how many positions they have."""
+    tiles: dict[int, list[tuple[int, int]]] = {}
+    for start, size in zip(packing.ends[:-1], packing.sizes, strict=True):
+        tiles.setdefault(_block(size), []).append((start, size))
+    return [(block, torch.tensor(rows, dtype=torch.int32, device=device)) for block, rows in tiles.items()]
 
 
-def attention_backward(
-    config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None, grad: Tensor, out: Tensor
-) -> None:
-    """The gradient of `qkv` given that of the output."""
-    s, tokens, _ = qkv.shape
-    rows = tokens // size
-    _attention_backward[(s * rows * config.heads,)](
-        qkv, qkv if bias is None else bias, grad, out, _bands(config.head_bands, qkv.device),
-        size, rows, config.heads, qkv.stride(0), grad.stride(0), out.stride(0),
-        **_attention_tile(config, size, qkv, bias),
-    )  # fmt: skip
+def _block(size: int) -> int:
+    return max(16, 1 << (size - 1).bit_length())
 
 
-def _attention_tile(config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None) -> dict[str, object]:
-    block = max(16, triton.next_power_of_2(size))
+def _tile(config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None) -> dict[str, object]:
+    block = _block(size)
     return {
         "HEAD": config.head_size,
         "BLOCK": block,
@@ -110,6 +137,16 @@ def _attention_tile(config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | 
 
 
 if triton is not None:
+
+    @triton.jit
+    def _row(places, row, rows, size, PACKED: tl.constexpr):
+        """The seed of the row-th row of all seeds, where the row starts there, and its size."""
+        seed, row = (row // rows).to(tl.int64), (row % rows).to(tl.int64)
+        start = row * size
+        if PACKED:
+            start = tl.load(places + 2 * row).to(tl.int64)
+            size = tl.load(places + 2 * row + 1)
+        return seed, start, size
 
     @triton.jit
     def _scale(at, band, HEAD: tl.constexpr, SHARPEN: tl.constexpr):
@@ -145,44 +182,44 @@ if triton is not None:
 
     @triton.jit
     def _attention_forward(
-        qkv, bias, out, bands, size, rows, heads, qkv_stride, out_stride,
+        qkv, bias, out, bands, places, size, rows, heads, qkv_stride, out_stride,
         HEAD: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEAD: tl.constexpr, BIAS: tl.constexpr,
-        SHARPEN: tl.constexpr, PRECISION: tl.constexpr,
+        SHARPEN: tl.constexpr, PRECISION: tl.constexpr, PACKED: tl.constexpr,
     ):  # fmt: skip
         """One head of one row: scores, softmax, output."""
         pid = tl.program_id(0)
         head, row = pid % heads, pid // heads
-        seed, row = (row // rows).to(tl.int64), (row % rows).to(tl.int64)
+        seed, start, size = _row(places, row, rows, size, PACKED)
         width = heads * HEAD
         at, d = tl.arange(0, BLOCK), tl.arange(0, BLOCK_HEAD)
         inside = (at[:, None] < size) & (d[None, :] < HEAD)
-        spot = (row * size + at[:, None]) * 3 * width + head * HEAD + d[None, :]
+        spot = (start + at[:, None]) * 3 * width + head * HEAD + d[None, :]
         at_bias = bias + seed * 3 * width + head * HEAD + d
         q, k, v = _head(qkv + seed * qkv_stride + spot, at_bias, width, d, inside, HEAD, BIAS)
         band = tl.load(bands + head)
         scale = _scale(at, band, HEAD, SHARPEN)
         share = _share(q, k, band, scale, size, BLOCK, PRECISION)
         mixed = tl.dot(share.to(v.dtype), v, input_precision=PRECISION)
-        place = out + seed * out_stride + (row * size + at[:, None]) * width + head * HEAD + d[None, :]
+        place = out + seed * out_stride + (start + at[:, None]) * width + head * HEAD + d[None, :]
         tl.store(place, mixed.to(v.dtype), mask=inside)
 
     @triton.jit
     def _attention_backward(
-        qkv, bias, grad, out, bands, size, rows, heads, qkv_stride, grad_stride, out_stride,
+        qkv, bias, grad, out, bands, places, size, rows, heads, qkv_stride, grad_stride, out_stride,
         HEAD: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEAD: tl.constexpr, BIAS: tl.constexpr,
-        SHARPEN: tl.constexpr, PRECISION: tl.constexpr,
+        SHARPEN: tl.constexpr, PRECISION: tl.constexpr, PACKED: tl.constexpr,
     ):  # fmt: skip
         """One head of one row: the gradients of its queries, keys and values."""
         pid = tl.program_id(0)
         head, row = pid % heads, pid // heads
-        seed, row = (row // rows).to(tl.int64), (row % rows).to(tl.int64)
+        seed, start, size = _row(places, row, rows, size, PACKED)
         width = heads * HEAD
         at, d = tl.arange(0, BLOCK), tl.arange(0, BLOCK_HEAD)
         inside = (at[:, None] < size) & (d[None, :] < HEAD)
-        spot = (row * size + at[:, None]) * 3 * width + head * HEAD + d[None, :]
+        spot = (start + at[:, None]) * 3 * width + head * HEAD + d[None, :]
         at_bias = bias + seed * 3 * width + head * HEAD + d
         q, k, v = _head(qkv + seed * qkv_stride + spot, at_bias, width, d, inside, HEAD, BIAS)
-        at_grad = grad + seed * grad_stride + (row * size + at[:, None]) * width + head * HEAD + d[None, :]
+        at_grad = grad + seed * grad_stride + (start + at[:, None]) * width + head * HEAD + d[None, :]
         g = tl.load(at_grad, mask=inside, other=0.0)
         band = tl.load(bands + head)
         scale = _scale(at, band, HEAD, SHARPEN)

@@ -55,14 +55,14 @@ def norm_backward(residual: Tensor, grad: Tensor, normal: Tensor, rstd: Tensor, 
 
 
 def boundary_backward(
-    du: Tensor | None, final: Tensor, steps: Tensor, step: int, size: int,
+    du: Tensor | None, final: Tensor, steps: Tensor, step: int,
     scale: Tensor, normal: Tensor, rstd: Tensor, scale_sum: Tensor, out: Tensor,
 ) -> None:  # fmt: skip
     """Between two loop steps: out ← gradient before the final norm of `step`, from the next step and the loss."""
     given = final if du is None else du
     _boundary_backward[_grid(out)](
         given, final, steps, scale, normal, rstd, scale_sum, out, out.shape[1], 0 if du is None else du.shape[1],
-        step, size, given.stride(0), final.stride(0), steps.stride(0), normal.stride(0), rstd.stride(0),
+        step, given.stride(0), final.stride(0), steps.stride(0), normal.stride(0), rstd.stride(0),
         scale_sum.stride(0), out.stride(0), **_norm_tile(out),
     )  # fmt: skip
 
@@ -194,7 +194,7 @@ if triton is not None:
 
     @triton.jit
     def _boundary_backward(
-        du, final, steps, scale, normal, rstd, scale_sum, out, rows, next_rows, step, size,
+        du, final, steps, scale, normal, rstd, scale_sum, out, rows, next_rows, step,
         du_stride, final_stride, steps_stride, normal_stride, rstd_stride, sum_stride, out_stride,
         WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
     ):  # fmt: skip
@@ -207,7 +207,7 @@ if triton is not None:
         g = tl.load(du + seed * du_stride + at, mask=goes_on, other=0.0).to(tl.float32)
         place = scale_sum + seed * sum_stride + at
         tl.store(place, tl.load(place, mask=goes_on, other=0.0) + g * n, mask=goes_on)
-        ends = tl.load(steps + seed * steps_stride + row // size, mask=row < rows, other=0) == step
+        ends = tl.load(steps + seed * steps_stride + row, mask=row < rows, other=0) == step
         g = g * by[None, :]
         g += tl.load(final + seed * final_stride + at, mask=inside & ends[:, None], other=0.0).to(tl.float32)
         g = _through_norm(g, n, r, inside, WIDTH)

@@ -1,0 +1,115 @@
+"""Rows of different sizes one after the other, so that nothing is computed for the padding of short ones.
+
+    padded  [S, B, L]      a a a a        packed  [S, R]   a a a a b b c
+                           b b · ·
+                           c · · ·
+
+Everything in a model but attention looks at one position at a time and does not care. Attention takes rows of one
+size together (`runs`). A packing whose rows are all equally long is what `[S, B, L]` is anyway.
+
+Shapes: S seeds, B rows, L positions of a padded row, R = Σ sizes, D width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import accumulate, groupby
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How many positions each row of a batch has."""
+
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def padded(cls, rows: int, size: int) -> Packing:
+        """Rows that are all equally long."""
+        return cls((size,) * rows)
+
+    @cached_property
+    def ends(self) -> tuple[int, ...]:
+        """Where the rows before the first, second, … end: 0, then running sums of the sizes."""
+        return tuple(accumulate(self.sizes, initial=0))
+
+    @cached_property
+    def even(self) -> bool:
+        """Whether all rows are equally long."""
+        return len(set(self.sizes)) <= 1
+
+    @cached_property
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """Neighbours of one size: how many, and how long."""
+        return tuple((len(list(rows)), size) for size, rows in groupby(self.sizes))
+
+    def part(self, first: int, last: int) -> Packing:
+        """The rows from `first` up to `last`."""
+        return Packing(self.sizes[first:last])
+
+    # --- between padded and packed -------------------------------------------------------------------------
+    def pack(self, padded: Tensor) -> Tensor:
+        """[…, B, L] to […, R]."""
+        flat = padded.flatten(-2)
+        return flat if self.even else flat[..., _index(self, padded.shape[-1], padded.device)]
+
+    def wide(self, flat: Float[Tensor, "S n D"]) -> Float[Tensor, "S b l D"]:
+        """Packed positions as a model takes them: whole rows if they are even, otherwise one long one."""
+        if not self.even:
+            return flat[:, None]
+        s, n, d = flat.shape
+        return flat.view(s, n // self.sizes[0], self.sizes[0], d)
+
+    # --- from rows to positions and back -------------------------------------------------------------------
+    def starts(self, device: torch.device) -> Int[Tensor, "B"]:
+        """Where each row starts."""
+        return _starts(self, device)
+
+    def of_rows(self, rows: slice, device: torch.device) -> Int[Tensor, "n"]:
+        """The positions of some rows."""
+        chosen = range(len(self.sizes))[rows]
+        places = [at for row in chosen for at in range(self.ends[row], self.ends[row + 1])]
+        return torch.tensor(places, device=device)
+
+    def spread(self, of_rows: Tensor) -> Tensor:
+        """[S, B] to [S, R]: every position has what its row has."""
+        if self.even:
+            return of_rows[..., None].expand(-1, -1, self.sizes[0]).flatten(1)
+        return of_rows[:, _row_of(self, of_rows.device)]
+
+    def total(self, of_positions: Float[Tensor, "S n"]) -> Float[Tensor, "S B"]:
+        """The sum over each row's positions, of which the first n are given; 0 for rows of which there is none."""
+        member = _member(self, of_positions.device)[: of_positions.shape[1]]
+        return of_positions @ member.to(of_positions.dtype)
+
+
+# What follows from a packing alone, made once for each device: a graph that is being captured may not ask the host.
+
+
+@lru_cache(maxsize=256)
+def _row_of(packing: Packing, device: torch.device) -> Int[Tensor, "R"]:
+    rows = torch.arange(len(packing.sizes))
+    return rows.repeat_interleave(torch.tensor(packing.sizes)).to(device)
+
+
+@lru_cache(maxsize=256)
+def _starts(packing: Packing, device: torch.device) -> Int[Tensor, "B"]:
+    return torch.tensor(packing.ends[:-1]).to(device)
+
+
+@lru_cache(maxsize=256)
+def _index(packing: Packing, size: int, device: torch.device) -> Int[Tensor, "R"]:
+    """Each packed position's place in padded rows of `size` positions."""
+    places = [row * size + at for row, own in enumerate(packing.sizes) for at in range(own)]
+    return torch.tensor(places).to(device)
+
+
+@lru_cache(maxsize=64)
+def _member(packing: Packing, device: torch.device) -> Float[Tensor, "R B"]:
+    """1 where a position belongs to a row."""
+    rows = torch.arange(len(packing.sizes), device=device)
+    return (_row_of(packing, device)[:, None] == rows).float()
