@@ -46,10 +46,9 @@ class GradientStore:
 
     def __init__(self, accumulate: bool) -> None:
         self.accumulate = accumulate
-        self._sums: dict[
-            int, tuple[Tensor, Tensor]
-        ] = {}  # by one layer's matrix: its part of the stack's sums
-        self._whole: dict[int, Tensor] = {}  # by a stack's matrix or bias: its sum
+        # by one layer's matrix: the stacks of it and of its bias, and which layer of them it is
+        self._of: dict[int, tuple[tuple[Tensor, Tensor], int]] = {}
+        self._sums: dict[int, Tensor] = {}  # by a stack; made when a product first needs it
 
     def open(self, folded: Prepared, precision: torch.dtype) -> Prepared:
         """The weights as leaves of their own, in the loop's precision."""
@@ -58,26 +57,30 @@ class GradientStore:
             for tensor in folded.in_precision(precision).tensors()
         ]
         weights = folded.with_tensors(leaves)
-        self._sums, self._whole = {}, {}
+        self._of, self._sums = {}, {}
         if self.accumulate:
             for pair, layers in zip(weights.pairs(), weights.each_pair(), strict=True):
-                sums = [torch.zeros_like(stack, dtype=torch.float32) for stack in pair]
-                self._whole |= {id(stack): total for stack, total in zip(pair, sums, strict=True)}
-                for (matrix, _), of_matrix, of_bias in zip(layers, *(s.unbind(0) for s in sums), strict=True):
-                    self._sums[id(matrix)] = of_matrix, of_bias
+                self._of |= {id(matrix): (pair, i) for i, (matrix, _) in enumerate(layers)}
         return weights
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """x·W + b, gradients of W and b going where this store keeps them."""
-        if id(weight) not in self._sums or not torch.is_grad_enabled():
+        if id(weight) not in self._of or not torch.is_grad_enabled():
             return block.linear(x, weight, bias)
-        out: Tensor = TiedLinear.apply(x, weight, bias, *self._sums[id(weight)])  # type: ignore[no-untyped-call]
+        pair, i = self._of[id(weight)]
+        sums = [self._sum(stack)[i] for stack in pair]
+        out: Tensor = TiedLinear.apply(x, weight, bias, *sums)  # type: ignore[no-untyped-call]
         return out
+
+    def _sum(self, stack: Tensor) -> Tensor:
+        if id(stack) not in self._sums:
+            self._sums[id(stack)] = torch.zeros_like(stack, dtype=torch.float32)
+        return self._sums[id(stack)]
 
     def close(self, weights: Prepared) -> list[Tensor]:
         """The fp32 gradients of every tensor, in the order of `Prepared.tensors`."""
-        found = self._whole
-        self._sums, self._whole = {}, {}
+        found = self._sums
+        self._of, self._sums = {}, {}
         return [
             found.get(id(w), w.grad if w.grad is not None else torch.zeros_like(w)).float()
             for w in weights.tensors()
