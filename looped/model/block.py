@@ -13,7 +13,7 @@ Shapes: S seeds, B rows, L positions, D width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
@@ -27,6 +27,8 @@ Linear = Callable[
 ]  # input, matrix, bias: how a matrix product is carried out
 Attend = Callable[[Tensor], Tensor]
 Pointwise = Callable[[Tensor], Tensor]
+Behind = Sequence[tuple[str, str | None]]  # matrices by name, in order, and the norm that each stands behind
+Fold = Callable[[Mapping[str, Tensor], Behind], list[Tensor]]  # see `fold`
 EPSILON = 1e-5
 M = TypeVar("M")  # a dataclass of tensors
 
@@ -54,21 +56,25 @@ class Layer:
         ]
 
 
-def fold(weights: Mapping[str, Tensor]) -> Layer:
-    """The weights of a layer or a stack by name, its norms' scale and shift folded into the matrices behind them."""
-    return Layer(
-        *fold_norm(weights, "qkv", "norm1"),
-        *plain_pair(weights, "out"),
-        *fold_norm(weights, "up", "norm2"),
-        *plain_pair(weights, "down"),
-    )
+LAYER: Behind = (("qkv", "norm1"), ("out", None), ("up", "norm2"), ("down", None))  # in the order of `Layer`
 
 
-def fold_norm(weights: Mapping[str, Tensor], matrix: str, norm: str) -> tuple[Tensor, Tensor]:
-    """A matrix with the norm before it folded in, and its bias."""
-    weight, bias = plain_pair(weights, matrix)
-    scale, shift = weights[f"{norm}.scale"], weights[f"{norm}.shift"]
-    return scale[..., None] * weight, bias + shift[..., None, :] @ weight
+def fold(weights: Mapping[str, Tensor], behind: Behind) -> list[Tensor]:
+    """Matrices of a layer or a stack, each followed by its bias, with the scale and shift of their norms folded in."""
+    tensors: list[Tensor] = []
+    for matrix, before in behind:
+        weight, bias = plain_pair(weights, matrix)
+        norm = norm_of(weights, before)
+        if norm is not None:
+            scale, shift = norm
+            weight, bias = scale[..., None] * weight, bias + shift[..., None, :] @ weight
+        tensors += [weight, bias]
+    return tensors
+
+
+def norm_of(weights: Mapping[str, Tensor], norm: str | None) -> tuple[Tensor, Tensor] | None:
+    """A norm's scale and shift; None for no norm."""
+    return None if norm is None else (weights[f"{norm}.scale"], weights[f"{norm}.shift"])
 
 
 def plain_pair(weights: Mapping[str, Tensor], matrix: str) -> tuple[Tensor, Tensor]:

@@ -113,18 +113,21 @@ class LoopedTransformer:
         """Folds and casts the weights once, for any number of steps, to the model's precision. Differentiable."""
         return self.fold(flat).in_precision(dtype or getattr(torch, self.config.precision))
 
-    def fold(self, flat: Float[Tensor, "S P"]) -> Prepared:
-        """The weights with norms folded in, in their own precision and wherever they lie. Differentiable."""
+    def fold(self, flat: Float[Tensor, "S P"], fold: block.Fold = block.fold) -> Prepared:
+        """The weights with norms folded in, in their own precision and wherever they lie. Differentiable.
+
+        `fold` is called for every stack in turn; whatever is in no stack is a view into `flat`.
+        """
         weights, stacks = self.layout.stacks(flat)
         return Prepared(
             weights["embed"],
             weights.get("position"),
-            block.fold(stacks["layers"]),
+            block.Layer(*fold(stacks["layers"], block.LAYER)),
             weights["norm.scale"][:, None, None],
             weights["norm.shift"][:, None, None],
             weights["readout.weight"],
             weights["readout.bias"][:, None],
-            block.fold(stacks["before"]) if "before" in stacks else None,
+            block.Layer(*fold(stacks["before"], block.LAYER)) if "before" in stacks else None,
             head_of(weights, "halt") if self.config.halting != "none" else (),
         )
 

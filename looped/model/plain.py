@@ -1,7 +1,7 @@
 """What the kernels of `kernels/` mean, in plain PyTorch: the same functions, for any device.
 
 The fused loop (`training/fused.py`) runs on either; on the CPU the tests run it on these and hold it equal to autograd.
-Tensors are [S, rows, width]; every function writes into the tensors it is given.
+Tensors are [S, rows, width], those of `fold` [layers, S, …]; every function writes into the tensors it is given.
 """
 
 from __future__ import annotations
@@ -124,3 +124,34 @@ def gelu_forward(pre: Tensor, bias: Tensor, out: Tensor) -> None:
 def gelu_backward(grad: Tensor, pre: Tensor, bias: Tensor, out: Tensor) -> None:
     """out ← grad · gelu'(pre + bias)."""
     out.copy_(torch.ops.aten.gelu_backward(grad, pre + bias, approximate="tanh"))
+
+
+def fold(
+    weight: Tensor, bias: Tensor, norm: tuple[Tensor, Tensor] | None, matrix: Tensor, matrix_bias: Tensor
+) -> None:
+    """matrix, matrix_bias ← weight and bias with scale and shift of the norm before them folded in."""
+    if norm is not None:
+        scale, shift = norm
+        weight, bias = scale[..., None] * weight, bias + shift[..., None, :] @ weight
+    matrix.copy_(weight)
+    matrix_bias.copy_(bias)
+
+
+def fold_backward(
+    weight: Tensor,
+    norm: tuple[Tensor, Tensor] | None,
+    grad: Tensor,
+    grad_bias: Tensor,
+    d_weight: Tensor,
+    d_bias: Tensor,
+    d_norm: tuple[Tensor, Tensor] | None,
+) -> None:
+    """d_… ← the gradients of all that `fold` was given, from those of the matrix and bias it made."""
+    d_bias.copy_(grad_bias)
+    if norm is None or d_norm is None:
+        d_weight.copy_(grad)
+        return
+    for of_norm, through in zip(d_norm, (grad, grad_bias), strict=True):
+        of_norm.copy_((through * weight).sum(-1))
+    scale, shift = norm
+    d_weight.copy_(scale[..., None] * grad + shift[..., None] * grad_bias)

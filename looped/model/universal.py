@@ -21,7 +21,7 @@ Shapes: S seeds, B rows, L positions, D width, V vocabulary, N = S·B.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -55,6 +55,9 @@ class Cross:
             (self.keyvalue, self.keyvalue_bias),
             (self.out, self.out_bias),
         ]
+
+
+CROSS: block.Behind = (("query", "norm3"), ("keyvalue", None), ("cross", None))  # in the order of `Cross`
 
 
 @dataclass(frozen=True)
@@ -135,20 +138,20 @@ class UniversalTransformer(LoopedTransformer):
         assert isinstance(ready, PreparedUniversal)
         return ready
 
-    def fold(self, flat: Float[Tensor, "S P"]) -> PreparedUniversal:
-        """The weights with norms folded in, in their own precision and wherever they lie. Differentiable."""
+    def fold(self, flat: Float[Tensor, "S P"], fold: block.Fold = block.fold) -> PreparedUniversal:
+        """The weights with norms folded in, as `LoopedTransformer.fold` has them. Differentiable."""
         weights, stacks = self.layout.stacks(flat)
         return PreparedUniversal(
             embed=weights["embed"],
             table=None,
-            stack=block.fold(stacks["decoder"]),
+            stack=Layer(*fold(stacks["decoder"], block.LAYER)),
             scale=weights["norm.scale"][:, None, None],
             shift=weights["norm.shift"][:, None, None],
             readout=weights["readout.weight"],
             readout_bias=weights["readout.bias"][:, None],
             head=head_of(weights, "halt"),
-            encoder_stack=block.fold(stacks["encoder"]),
-            cross_stack=fold_cross(stacks["decoder"]),
+            encoder_stack=Layer(*fold(stacks["encoder"], block.LAYER)),
+            cross_stack=Cross(*fold(stacks["decoder"], CROSS)),
             memory=(weights["memory.scale"][:, None, None], weights["memory.shift"][:, None, None]),
             listener=head_of(weights, "listener") if self.config.halting == "act" else (),
         )
@@ -267,15 +270,6 @@ def read_all(
 ) -> list[Float[Tensor, "S B L V"]]:
     """The scores of many states in one product, so that the gradient of its matrix is summed inside, not in bf16."""
     return list(model.readout(weights, torch.cat(states, dim=1)).chunk(len(states), dim=1))
-
-
-def fold_cross(weights: Mapping[str, Tensor]) -> Cross:
-    """The decoder's look at the encoder, its norm folded into the query."""
-    return Cross(
-        *block.fold_norm(weights, "query", "norm3"),
-        *block.plain_pair(weights, "keyvalue"),
-        *block.plain_pair(weights, "cross"),
-    )
 
 
 def split(counted: Bool[Tensor, "S B L"]) -> tuple[Bool[Tensor, "S B L"], Int[Tensor, "S B L"]]:

@@ -69,19 +69,32 @@ class Layout:
 
         Views, too. A stack is a handful of tensors, however deep it is, and the gradient comes back in one piece.
         """
+        single: dict[str, Tensor] = {}
+        stacked: dict[str, dict[str, Tensor]] = {}
+        for stack, slot, part in self._parts(flat):
+            own = part if part.shape[2] == slot.size else part[..., : slot.size]  # the rest is padding
+            tensor = own.view(*part.shape[:2], *slot.shape).transpose(0, 1)
+            if stack:
+                stacked.setdefault(stack, {})[slot.name.split(".", 2)[2]] = tensor
+            else:
+                single[slot.name] = tensor[0]
+        return single, stacked
+
+    def padding(self, flat: Float[Tensor, "S P"]) -> list[Tensor]:
+        """What lies behind weights and belongs to none: views, one for all layers of a stack."""
+        return [part[..., slot.size :] for _, slot, part in self._parts(flat) if part.shape[2] > slot.size]
+
+    def _parts(self, flat: Float[Tensor, "S P"]) -> Iterator[tuple[str, Slot, Float[Tensor, "S layers N"]]]:
+        """Every weight with the padding behind it, those of a stack's layers together: its stack, if any, and slot."""
         runs = _runs(self.slots)
         ends = [*(slots[0].start for _, slots in runs), self.size][1:]
         sizes = [end - slots[0].start for (_, slots), end in zip(runs, ends, strict=True)]
-        single: dict[str, Tensor] = {}
-        stacked: dict[str, dict[str, Tensor]] = {}
         for (stack, slots), whole in zip(runs, torch.split(flat, sizes, dim=1), strict=True):
-            if not stack:
-                single |= {name: tensor[0] for name, tensor in _unpack(slots, 1, whole).items()}
-                continue
-            first = [slot for slot in slots if slot.name.startswith(f"{stack}.0.")]
-            tensors = _unpack(first, len(slots) // len(first), whole)
-            stacked.setdefault(stack, {}).update({name.split(".", 2)[2]: t for name, t in tensors.items()})
-        return single, stacked
+            first = [slot for slot in slots if slot.name.startswith(f"{stack}.0.")] if stack else slots
+            each = whole.view(whole.shape[0], len(slots) // len(first), -1)
+            starts = [*(slot.start - first[0].start for slot in first), each.shape[2]]
+            parts = torch.split(each, [end - start for start, end in pairwise(starts)], dim=2)
+            yield from ((stack, slot, part) for slot, part in zip(first, parts, strict=True))
 
     def initialise(self, seeds: list[int], device: torch.device | str = "cpu") -> Float[Tensor, "S P"]:
         """Fresh weights for each seed, drawn on the CPU so that a seed means the same on every device."""
@@ -128,18 +141,6 @@ def _runs(slots: Mapping[str, Slot]) -> list[tuple[str, list[Slot]]]:
         else:
             runs.append((named, [slot]))
     return runs
-
-
-def _unpack(slots: list[Slot], layers: int, whole: Float[Tensor, "S P"]) -> dict[str, Tensor]:
-    """Each of a layer's slots in rows that hold as many such layers one after the other: [layers, S, *shape]."""
-    each = whole.view(whole.shape[0], layers, -1)
-    starts = [*(slot.start - slots[0].start for slot in slots), each.shape[2]]
-    sizes = [end - start for start, end in pairwise(starts)]
-    found = {}
-    for slot, part in zip(slots, torch.split(each, sizes, dim=2), strict=True):
-        own = part if part.shape[2] == slot.size else part[..., : slot.size]  # the rest is padding
-        found[slot.name] = own.view(*each.shape[:2], *slot.shape).transpose(0, 1)
-    return found
 
 
 def check_shapes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]]) -> None:

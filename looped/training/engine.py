@@ -23,7 +23,7 @@ from looped.errors import InputError
 from looped.model import build, positions
 from looped.model.loop import Prepared
 from looped.model.packing import Packing
-from looped.training import curriculum, fused, optimizer, start, trajectory
+from looped.training import curriculum, folding, fused, optimizer, start, trajectory
 from looped.training.accumulate import GradientStore
 from looped.training.backprop import Noise, Outcome, backpropagate
 from looped.training.config import TrainConfig
@@ -193,14 +193,11 @@ class Engine:
         if plan is None:
             steps = batch.steps[:, self.world.rows]
             plan = curriculum.plan(steps.amin(0).tolist(), steps.amax(0).tolist())
-        self.weights.requires_grad_(True)
-        folded = self.model.fold(self.weights)
+        folded, back = folding.fold(self.model, self.weights, self.precision)
         noise = self._noise(stage.packing)
         outcome, grads = self._gradients(folded, batch, plan, stage, noise)
-        (grad,) = torch.autograd.grad(folded.tensors(), [self.weights], grads)
-        self.weights.requires_grad_(False)
         self._keep_pace(stage, batch, plan, noise)
-        grad, loss = self.world.sum(grad), self.world.sum(outcome.loss)
+        grad, loss = self.world.sum(back(grads)), self.world.sum(outcome.loss)
         grad = grad if self._free is None else grad * self._free
         norm = optimizer.update(self.config, self.weights, grad, self.moments, self._hyper)
         right = self.world.join(outcome.exact, self.config.batch).float()

@@ -1,7 +1,7 @@
 """Triton kernels for CUDA.
 
 Every tensor is [S, rows, width] with contiguous rows and any stride between seeds, so that the pieces of a larger
-buffer can be read and written in place.
+buffer can be read and written in place; weights on their way into the loop and back have layers before the seeds.
 """
 
 from looped.model.kernels.adamw import adamw
@@ -14,6 +14,7 @@ from looped.model.kernels.attention import (
     available,
     suits,
 )
+from looped.model.kernels.fold import fold, fold_backward
 from looped.model.kernels.narrow import narrow_layer, suits_narrow
 from looped.model.kernels.rows import (
     boundary_backward,
@@ -34,6 +35,8 @@ __all__ = [
     "attention_forward",
     "available",
     "boundary_backward",
+    "fold",
+    "fold_backward",
     "gelu_backward",
     "gelu_forward",
     "inject_norm",

@@ -1,0 +1,85 @@
+"""From the flat weights to what the loop multiplies with, and back from its gradients to the flat gradient.
+
+`model.fold` and autograd are the definition. For a deep model on CUDA they are a fifth of a gradient step: each of the
+products, sums and casts is a pass over all weights of its own, and so is putting the pieces together. By hand it is
+one pass forth, which reads fp32 and writes the loop's precision, and one pass back, which writes every gradient where
+it belongs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from looped.model import block, kernels, plain
+from looped.model.loop import LoopedTransformer, Prepared
+
+Back = Callable[[list[Tensor]], Tensor]  # gradients of `Prepared.tensors` to that of the flat weights
+
+
+def fold(
+    model: LoopedTransformer, flat: Float[Tensor, "S P"], precision: torch.dtype
+) -> tuple[Prepared, Back]:
+    """The folded weights and the way back from their gradients, by hand where that can be taken."""
+    if suits(flat, precision):
+        by_hand = Folding(model, flat, precision)
+        return by_hand.folded, by_hand.back
+    leaf = flat.detach().requires_grad_()
+    folded = model.fold(leaf)
+    return folded, lambda grads: torch.autograd.grad(folded.tensors(), [leaf], grads)[0]
+
+
+def suits(flat: Tensor, precision: torch.dtype) -> bool:
+    """Whether the kernels know these weights: any model's, on CUDA, unless its products run in float64."""
+    known = flat.dtype == torch.float32 and precision in (torch.float32, torch.bfloat16)
+    return flat.is_cuda and known and kernels.available()
+
+
+class Folding:
+    """One use of the weights: `model.fold` says what lies where, once for the weights and once for their gradient."""
+
+    def __init__(self, model: LoopedTransformer, flat: Float[Tensor, "S P"], precision: torch.dtype) -> None:
+        self.model, self.flat, self.precision = model, flat, precision
+        self.ops: Any = kernels if flat.is_cuda else plain
+        self._stacks: list[tuple[Mapping[str, Tensor], list[Tensor]]] = []  # weights, and what came of them
+        self.folded = model.fold(flat, self._fold)
+
+    def _fold(self, weights: Mapping[str, Tensor], behind: block.Behind) -> list[Tensor]:
+        """As `block.fold`, but in the loop's precision and in one piece."""
+        tensors: list[Tensor] = []
+        for matrix, norm in behind:
+            pair = block.plain_pair(weights, matrix)
+            made = [torch.empty(t.shape, dtype=self.precision, device=t.device) for t in pair]
+            self.ops.fold(*pair, block.norm_of(weights, norm), *made)
+            tensors += made
+        self._stacks.append((weights, tensors))
+        return tensors
+
+    def back(self, grads: list[Tensor]) -> Float[Tensor, "S P"]:
+        """The fp32 gradient of the flat weights, given those of the folded ones' `tensors`."""
+        out = torch.empty_like(self.flat)
+        for gap in self.model.layout.padding(out):
+            gap.zero_()
+        folded = self.folded.tensors()
+        given = {id(tensor): grad for tensor, grad in zip(folded, grads, strict=True)}
+        stacks = iter(self._stacks)
+
+        def unfold(places: Mapping[str, Tensor], behind: block.Behind) -> list[Tensor]:
+            weights, tensors = next(stacks)
+            left = (given[id(tensor)] for tensor in tensors)
+            for matrix, norm in behind:
+                weight, _ = block.plain_pair(weights, matrix)
+                self.ops.fold_backward(
+                    weight, block.norm_of(weights, norm), next(left), next(left),
+                    *block.plain_pair(places, matrix), block.norm_of(places, norm),
+                )  # fmt: skip
+            return tensors
+
+        for place, tensor, grad in zip(self.model.fold(out, unfold).tensors(), folded, grads, strict=True):
+            if place is not tensor:  # of no stack: used as it is, so its gradient is its own
+                place.copy_(grad)
+        return out
