@@ -18,6 +18,7 @@ from looped.model import kernels, positions
 from looped.model.config import ModelConfig
 from looped.model.packing import Packing
 
+SHORT = 64  # positions up to which a CPU attends by plain products
 Cache = tuple[Float[Tensor, "N H _ d"], Float[Tensor, "N H _ d"]]  # keys and values of the positions so far
 
 
@@ -131,7 +132,8 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, band: int, extra: Tensor | None) ->
     if extra is None and queries == 1:
         return F.scaled_dot_product_attention(q, k, v)
     if extra is None and not band and queries == keys:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        short = keys <= SHORT and q.device.type == "cpu" and q.dtype == torch.float32
+        return _by_products(q, k, v) if short else F.scaled_dot_product_attention(q, k, v, is_causal=True)
     if extra is None and band and queries == keys and 4 * band <= keys:
         return _banded(q, k, v, band)
     seen = visible(queries, keys, band, q.device)
@@ -139,6 +141,15 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, band: int, extra: Tensor | None) ->
         return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
     mask = extra.masked_fill(~seen, float("-inf")).to(q.dtype)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def _by_products(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Short rows on a CPU: two batched products take half the time of its fused attention."""
+    n, heads, size, d = q.shape
+    q, k, v = (x.reshape(n * heads, size, d) for x in (q, k, v))
+    hidden = torch.full((size, size), float("-inf"), dtype=q.dtype).triu(1)
+    scores = torch.baddbmm(hidden, q, k.transpose(1, 2), alpha=1 / math.sqrt(d))
+    return torch.bmm(scores.softmax(-1), v).view(n, heads, size, d)
 
 
 def _banded(q: Tensor, k: Tensor, v: Tensor, band: int) -> Tensor:

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 import torch
+from distance import apart
 
 from looped import checkpoints, runs
 from looped.errors import InputError
-from looped.model.weights import Layout
 from looped.training import world as worlds
 from looped.training.__main__ import main
 from looped.training.config import TrainConfig
@@ -46,18 +46,6 @@ def free_port() -> int:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         return int(server.getsockname()[1])
-
-
-def apart(config: TrainConfig, ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    """The largest difference of weights. No output depends on the keys' biases: what moves them is rounding."""
-    layout = Layout(config.model)
-    largest = 0.0
-    for (name, one), other in zip(layout.views(ours).items(), layout.views(theirs).values(), strict=True):
-        difference = (one - other).abs()
-        if name.endswith("qkv.bias"):
-            difference[:, config.model.width : 2 * config.model.width] = 0
-        largest = max(largest, float(difference.max()))
-    return largest
 
 
 def join(rank: int, port: int) -> None:
