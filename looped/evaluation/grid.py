@@ -56,11 +56,12 @@ def unroll_grid(
     *,
     chunk: int | None = None,
     motion: bool = False,
+    read_from: int = 1,
 ) -> StepGrid:
     """Runs every row of an unstacked batch for `max_steps` steps, all seeds side by side.
 
-    With `motion`, also how far states move. `chunk` rows go through the loop at a time: as many as fit the memory
-    bound, unless given.
+    With `motion`, also how far states move. Nobody may ask what was read before step `read_from`: it was not. `chunk`
+    rows go through the loop at a time: as many as fit the memory bound, unless given.
     """
     if max_steps < 1:
         raise InputError(f"the number of loop steps must be at least 1, not {max_steps}")
@@ -68,8 +69,8 @@ def unroll_grid(
     seeds = weights.embed.shape[0]
     chunk = chunk or rows_at_once(model.config, seeds, size, batch.tokens.device)
     shape = (seeds, max_steps, rows)
-    correct = torch.empty(shape, dtype=torch.bool, device=batch.tokens.device)
-    surprise = torch.empty(shape, dtype=torch.float32, device=batch.tokens.device)
+    correct = torch.zeros(shape, dtype=torch.bool, device=batch.tokens.device)
+    surprise = torch.full(shape, float("inf"), device=batch.tokens.device)
     changed = torch.ones(shape, dtype=torch.bool, device=batch.tokens.device)
     done = None if model.config.halt is None else torch.zeros_like(correct)
     halting = None if model.config.halting == "none" else torch.zeros_like(surprise)
@@ -84,6 +85,8 @@ def unroll_grid(
         gate = model.gate(weights, part.loss_mask[None])
         states = model.unroll(weights, part.tokens.expand(seeds, -1, -1), max_steps, gate)
         for t, h in enumerate(states):
+            if t + 1 < read_from:
+                continue
             reading = read(model, weights, h[:, :, start:], counted)
             correct[:, t, here] = ((reading.answer == targets) | ~counted).all(-1)
             surprise[:, t, here] = reading.surprise

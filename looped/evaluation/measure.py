@@ -103,10 +103,11 @@ def measure(
             outcomes = [_generated(subject, length, samples, seed, family)] * len(rules)
         else:
             run = _steps_to_run(subject, length, rules, max_steps)
-            moves = any(rule.needs_motion for rule in rules)
             unrolled = length_grid(
-                subject, length, samples, seed=seed, family=family, max_steps=run, motion=moves
-            )
+                subject, length, samples,
+                seed=seed, family=family, max_steps=run, motion=any(rule.needs_motion for rule in rules),
+                only_oracle=all(rule.name == ORACLE for rule in rules),
+            )  # fmt: skip
             outcomes = [_stopped(unrolled, rule) for rule in rules]
         fresh = [
             Row(
@@ -186,13 +187,24 @@ def length_grid(
     family: str = UNIFORM,
     max_steps: int,
     motion: bool = False,
+    only_oracle: bool = False,
 ) -> StepGrid:
-    """The step grid of fresh test problems of one length, for rules and for curves over steps."""
+    """The step grid of fresh test problems of one length, for rules and for curves over steps.
+
+    Where `only_oracle` looks at it, nothing is read before the first problem has reached its own number of steps.
+    """
     if subject.method.prediction == "ntp":
         raise InputError(f"{subject.method.name} decodes token by token and has no step grid")
     return grid.join(
         [
-            grid.unroll_grid(subject.model, subject.weights, batch, max_steps, motion=motion)
+            grid.unroll_grid(
+                subject.model,
+                subject.weights,
+                batch,
+                max_steps,
+                motion=motion,
+                read_from=int(batch.steps.min()) if only_oracle else 1,
+            )
             for batch in draw_batches(subject, length, samples, seed=seed, family=family)
         ]
     )

@@ -128,7 +128,7 @@ def mix(
     flat, precision = (s, b * size, d), layer.qkv.dtype
     qkv = linear(normalise(h).to(precision).view(flat), layer.qkv, layer.qkv_bias)
     mixed = attend(qkv.view(s * b, size, 3 * d))
-    return h + linear(mixed.view(flat), layer.out, layer.out_bias).view_as(h)
+    return h + linear(mixed.reshape(flat), layer.out, layer.out_bias).view_as(h)
 
 
 def feed(

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from looped.model import attention, block, kernels, positions
+from looped.model import attention, block, forward, kernels, positions
 from looped.model.config import ModelConfig
 from looped.model.halting import Gate, Head
 from looped.model.packing import Packing
@@ -165,8 +165,11 @@ class LoopedTransformer:
         """
         h = u
         plain = caches is None and packing is None and self.linear is block.linear
+        narrow = plain and kernels.suits_narrow(self.config, weights.layers[0], h)
+        if plain and not narrow and forward.suits(self.config, weights.layers[0], u):
+            return forward.step(kernels, self.config, weights.layers, weights.scale, weights.shift, u)
         for i, layer in enumerate(weights.layers):
-            if plain and kernels.suits_narrow(self.config, layer, h):
+            if narrow:
                 h = kernels.narrow_layer(self.config, layer, h)
             else:
                 h = self._layer(layer, h, self._attend(caches, i, packing))

@@ -30,7 +30,7 @@ class Packing:
     @classmethod
     def padded(cls, rows: int, size: int) -> Packing:
         """Rows that are all equally long."""
-        return cls((size,) * rows)
+        return _padded(rows, size)
 
     @cached_property
     def ends(self) -> tuple[int, ...]:
@@ -41,6 +41,11 @@ class Packing:
     def even(self) -> bool:
         """Whether all rows are equally long."""
         return len(set(self.sizes)) <= 1
+
+    @cached_property
+    def longest(self) -> int:
+        """Positions of the longest row."""
+        return max(self.sizes)
 
     @cached_property
     def runs(self) -> tuple[tuple[int, int], ...]:
@@ -85,6 +90,11 @@ class Packing:
         """The sum over each row's positions, of which the first n are given; 0 for rows of which there is none."""
         member = _member(self, of_positions.device)[: of_positions.shape[1]]
         return of_positions @ member.to(of_positions.dtype)
+
+
+@lru_cache(maxsize=256)
+def _padded(rows: int, size: int) -> Packing:
+    return Packing((size,) * rows)
 
 
 # What follows from a packing alone, made once for each device: a graph that is being captured may not ask the host.

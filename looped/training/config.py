@@ -33,7 +33,9 @@ class TrainConfig:
     interval: int  # gradient steps between two increases of the length
     lr: tuple[float, ...]  # peak learning rate, one for all seeds or one each
     start_length: int = 1  # the curriculum's first maximum length
-    dwell: tuple[int, ...] = ()  # gradient steps at the first maximum lengths, in place of `interval`
+    dwell: tuple[
+        int, ...
+    ] = ()  # gradient steps at the first maximum lengths, as far as they go, not `interval`
     batch: int = 64  # problems a gradient step
     lengths: Lengths = "iid"  # independent draws, or one draw from each of `batch` equal parts of the range
     trailing: Trailing = (
@@ -83,8 +85,6 @@ class TrainConfig:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.batch > LARGEST_BATCH:
             raise InputError(f"batch must be at most {LARGEST_BATCH:,}, not {self.batch:,}")
-        if len(self.dwell) > (lengths := max(self.max_length - self.start_length, 0) + 1):
-            raise InputError(f"dwell is for {len(self.dwell)} lengths, but there are {lengths}")
         if min(self.dwell, default=1) < 1:
             raise InputError(f"dwell must be at least 1 gradient step at each length, not {self.dwell}")
         if not all(0 <= beta < 1 for beta in self.betas):

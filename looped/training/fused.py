@@ -14,7 +14,7 @@ a layer's buffer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import accumulate
 from typing import Any
 
@@ -25,6 +25,7 @@ from torch import Tensor
 from looped.batches import Batch
 from looped.model import halting, kernels, plain
 from looped.model.block import Layer, unstack
+from looped.model.forward import Activations, apply_layer
 from looped.model.loop import LoopedTransformer, Prepared
 from looped.model.packing import Packing
 from looped.training.backprop import Noise, Outcome, ceiling, embed, hold, read
@@ -33,24 +34,20 @@ from looped.training.curriculum import Plan
 
 
 @dataclass(frozen=True)
-class LayerTape:
-    """What a layer's backward needs, all steps one after the other: inputs and output gradients of its matrices.
+class LayerTape(Activations):
+    """What a layer's backward needs, all steps one after the other: what it computed, and the gradients that came back.
 
     A stack's has all layers one after the other before the seeds: [layers, S, R, …].
     """
 
-    start: Tensor  # [S, R, D] the norm before attention: input of qkv
-    start_rstd: Tensor  # [S, R]
-    qkv: Tensor  # [S, R, 3D] before its bias
-    mixed: Tensor  # [S, R, D] attention's output: input of out
-    middle: Tensor  # [S, R, D] the norm before the feed-forward part: input of up
-    middle_rstd: Tensor
-    pre: Tensor  # [S, R, 4D] before bias and GELU
-    inner: Tensor  # [S, R, 4D] input of down
     d_qkv: Tensor  # gradients of the four products' outputs
     d_out: Tensor
     d_pre: Tensor
     d_down: Tensor
+
+    def computed(self, rows: slice) -> Activations:
+        """Of one step."""
+        return Activations(*(getattr(self, f.name)[:, rows] for f in fields(Activations)))
 
 
 def suits(config: TrainConfig, plan: Plan | None, size: int, device: torch.device) -> bool:
@@ -163,25 +160,14 @@ class FusedLoop:
                 h, first.start[:, rows], first.start_rstd[:, rows],
             )  # fmt: skip
             for i, layer in enumerate(weights.layers):
-                h = self._layer_forward(i, layer, h, rows, packing)
+                last = i + 1 == len(self.tapes)
+                normal = self.normal if last else self.tapes[i + 1].start
+                rstd = self.normal_rstd if last else self.tapes[i + 1].start_rstd
+                apply_layer(
+                    self.ops, self.model.config, layer, packing, h,
+                    self.tapes[i].computed(rows), normal[:, rows], rstd[:, rows], last,
+                )  # fmt: skip
             state = self.normal[:, rows]
-
-    def _layer_forward(self, i: int, layer: Layer, h: Tensor, rows: slice, packing: Packing) -> Tensor:
-        tape, ops = self.tapes[i], self.ops
-        torch.bmm(tape.start[:, rows], layer.qkv, out=tape.qkv[:, rows])
-        ops.attention_forward(
-            self.model.config, packing, tape.qkv[:, rows], layer.qkv_bias, tape.mixed[:, rows]
-        )
-        y = torch.bmm(tape.mixed[:, rows], layer.out)
-        ops.residual_norm(h, y, layer.out_bias, h, tape.middle[:, rows], tape.middle_rstd[:, rows])
-        torch.bmm(tape.middle[:, rows], layer.up, out=tape.pre[:, rows])
-        ops.gelu_forward(tape.pre[:, rows], layer.up_bias, tape.inner[:, rows])
-        y = torch.bmm(tape.inner[:, rows], layer.down)
-        last = i + 1 == len(self.tapes)
-        normal = self.normal if last else self.tapes[i + 1].start
-        rstd = self.normal_rstd if last else self.tapes[i + 1].start_rstd
-        ops.residual_norm(h, y, layer.down_bias, None if last else h, normal[:, rows], rstd[:, rows])
-        return h
 
     # --- backward ------------------------------------------------------------------------------------------
     def _backward(

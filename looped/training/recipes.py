@@ -56,7 +56,13 @@ def paper(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
 CALM: dict[str, Any] = {"lr": (3e-4,), "steady": 2.0, "ema": 0.999}
 CALMER: dict[str, dict[str, Any]] = {
     "copy": {**CALM, "lr": (2e-4,), "interval": 150, "noise": 0.3},
-    "addition": {**CALM, "interval": 220},
+    "addition": {
+        **CALM,
+        "lr": (4e-4,),
+        "dwell": (200, 800, 1000, 1000, 600, 400),
+        "interval": 100,
+        "noise": 0.1,
+    },
     "multiplication": {**CALM, "interval": 300, "noise": 0.3},
     "unique_set": {**CALM, "interval": 150, "noise": 0.3},
 }
