@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
@@ -73,11 +73,6 @@ def plan(lower: list[int], upper: list[int]) -> Plan:
     return Plan(tuple(active), tuple(leaving))
 
 
-TOGETHER = (
-    4  # neighbouring rows that share a size where rows have their own: as few sizes as cost little padding
-)
-
-
 @dataclass(frozen=True)
 class Strata:
     """The lengths each row of a batch draws from, for one stage; rows sorted by the largest T they can have."""
@@ -108,13 +103,7 @@ def strata(config: TrainConfig, longest: int) -> Strata:
         size = task.row_size(last if config.trailing == "own" else longest) + method.pause
         rows.append((part, parts, first, last, variant, low, high + config.extra, size))
     rows.sort(key=lambda row: (row[6], row[5], row[7]), reverse=True)
-    split = Strata(*zip(*rows, strict=True))
-    return replace(split, size=_rounded(split.size))
-
-
-def _rounded(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Every row as large as the largest of its neighbours."""
-    return tuple(max(sizes[i - i % TOGETHER :][:TOGETHER]) for i in range(len(sizes)))
+    return Strata(*zip(*rows, strict=True))
 
 
 def draw_lengths(
