@@ -74,6 +74,10 @@ class Packing:
         """Where each row starts."""
         return _starts(self, device)
 
+    def places(self, device: torch.device) -> Int[Tensor, "B 2"]:
+        """Where each row starts and how many positions it has, as kernels read it."""
+        return _places(self, device)
+
     def of_rows(self, rows: slice, device: torch.device) -> Int[Tensor, "n"]:
         """The positions of some rows."""
         chosen = range(len(self.sizes))[rows]
@@ -90,6 +94,11 @@ class Packing:
         """The sum over each row's positions, of which the first n are given; 0 for rows of which there is none."""
         member = _member(self, of_positions.device)[: of_positions.shape[1]]
         return of_positions @ member.to(of_positions.dtype)
+
+    def norms(self, flow: Float[Tensor, "S n D"]) -> Float[Tensor, "S B"]:
+        """The norm of each row as a whole, in fp32 or better; 0 for rows past the first n positions."""
+        wide = flow.to(torch.promote_types(flow.dtype, torch.float32))
+        return self.total(wide.square().sum(-1)).sqrt()
 
 
 @lru_cache(maxsize=256)
@@ -109,6 +118,12 @@ def _row_of(packing: Packing, device: torch.device) -> Int[Tensor, "R"]:
 @lru_cache(maxsize=256)
 def _starts(packing: Packing, device: torch.device) -> Int[Tensor, "B"]:
     return torch.tensor(packing.ends[:-1]).to(device)
+
+
+@lru_cache(maxsize=1024)
+def _places(packing: Packing, device: torch.device) -> Int[Tensor, "B 2"]:
+    rows = list(zip(packing.ends[:-1], packing.sizes, strict=True))
+    return torch.tensor(rows, dtype=torch.int32, device=device)
 
 
 @lru_cache(maxsize=256)

@@ -110,6 +110,20 @@ def boundary_backward(
     out.copy_(through_norm(grad, normal, rstd))
 
 
+def hold(packing: Packing, flow: Tensor, highest: Tensor, total: Tensor) -> None:
+    """Rows of `flow`, which is part of `total`, are scaled down to norms of at most `highest` [S, B]; both know it."""
+    change = held(packing, flow, highest) - flow
+    flow.add_(change)
+    total.add_(change)
+
+
+def held(packing: Packing, flow: Tensor, highest: Tensor) -> Tensor:
+    """Rows whose norm has grown past the highest they may have, scaled down to it: they point the same way."""
+    norm = packing.norms(flow).clamp_min(torch.finfo(torch.float32).tiny)
+    share = packing.spread((highest / norm).clamp_max(1))
+    return flow * share[:, : flow.shape[1], None].to(flow.dtype)
+
+
 def through_norm(grad: Tensor, normal: Tensor, rstd: Tensor) -> Tensor:
     """The gradient of a norm's input, given that of its output."""
     g, n = grad.float(), normal.float()

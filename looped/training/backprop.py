@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from looped.batches import Batch
-from looped.model import halting, positions
+from looped.model import halting, plain, positions
 from looped.model.loop import LoopedTransformer, Prepared
 from looped.model.packing import Packing
 from looped.training import losses
@@ -107,7 +107,7 @@ def backpropagate(
         assert u.grad is not None
         grad = model.injected_from(rows.wide(u.grad)).flatten(1, 2)
         if highest is not None:
-            grad = hold(grad, highest[:, far:], packing.part(far, len(packing.sizes)))
+            grad = plain.held(packing.part(far, len(packing.sizes)), grad, highest[:, far:])
         flow[:, here] = grad
         if model.config.injection or t == 1:
             into[:, here] += grad
@@ -202,23 +202,9 @@ def _mark_cost(
 
 
 def ceiling(final: Float[Tensor, "S R D"], packing: Packing, steady: float) -> Float[Tensor, "S B"] | None:
-    """The largest norm a row's gradient may have on its way back: `steady` times that at its end; None for no limit."""
-    return steady * _norm(final, packing) if steady else None
-
-
-def hold(
-    flow: Float[Tensor, "S n D"], highest: Float[Tensor, "S B"], packing: Packing
-) -> Float[Tensor, "S n D"]:
-    """Rows whose gradient has grown past their ceiling are scaled down to it: they point the same way.
+    """The largest norm a row's gradient may have on its way back: `steady` times that at its end; None for no limit.
 
     A loop that is chaotic for some rows multiplies their gradients by a thousand in ten steps; without a ceiling such
     rows are all that a batch's gradient is made of.
     """
-    share = (highest / _norm(flow, packing).clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(1)
-    return flow * packing.spread(share)[:, : flow.shape[1], None].to(flow.dtype)
-
-
-def _norm(flow: Float[Tensor, "S n D"], packing: Packing) -> Float[Tensor, "S B"]:
-    """Of each row's gradient; 0 for rows past the first n positions."""
-    wide = flow.to(torch.promote_types(flow.dtype, torch.float32))
-    return packing.total(wide.square().sum(-1)).sqrt()
+    return steady * packing.norms(final) if steady else None

@@ -28,7 +28,7 @@ from looped.model.block import Layer, unstack
 from looped.model.forward import Activations, apply_layer
 from looped.model.loop import LoopedTransformer, Prepared
 from looped.model.packing import Packing
-from looped.training.backprop import Noise, Outcome, ceiling, embed, hold, read
+from looped.training.backprop import Noise, Outcome, ceiling, embed, read
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan
 
@@ -209,9 +209,7 @@ class FusedLoop:
                 tape.d_out[:, rows], grad, tape.start[:, rows], tape.start_rstd[:, rows], du, total[:, :count]
             )
             if highest is not None:
-                held = hold(du, highest, self.packing)
-                total[:, :count] += held - du
-                du = held
+                self.ops.hold(packing, du, highest[:, : self.plan.active[t - 1]], total[:, :count])
         return into, scale_sum.sum(1, keepdim=True), shift_grad
 
     def _add_marks(self, places: Int[Tensor, "S R"], grad: Float[Tensor, "S R D"], rows: slice) -> None:

@@ -14,9 +14,10 @@ from torch import Tensor
 from looped.batches import Batch
 from looped.model import LoopedTransformer
 from looped.model.packing import Packing
+from looped.model.plain import held
 from looped.training import curriculum
 from looped.training.accumulate import GradientStore
-from looped.training.backprop import backpropagate, ceiling, hold
+from looped.training.backprop import backpropagate, ceiling
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan
 from looped.training.engine import Engine
@@ -240,8 +241,8 @@ def test_a_gradient_past_its_ceiling_is_scaled_down_to_it() -> None:
     assert highest is not None
     assert highest.tolist() == [[10.0, 0.0, 2.0]]
     flow = torch.tensor([[[30.0, 0.0], [0.0, 40.0], [0.0, 0.0], [0.6, 0.8]]])
-    assert hold(flow, highest, packing).tolist() == [
+    assert held(packing, flow, highest).tolist() == [
         [[6.0, 0.0], [0.0, 8.0], [0.0, 0.0], [pytest.approx(0.6), pytest.approx(0.8)]]
     ]
-    assert hold(flow[:, :2], highest, packing).tolist() == [[[6.0, 0.0], [0.0, 8.0]]], "the first row alone"
+    assert held(packing, flow[:, :2], highest).tolist() == [[[6.0, 0.0], [0.0, 8.0]]], "the first row alone"
     assert ceiling(final, packing, 0.0) is None

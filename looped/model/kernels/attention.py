@@ -3,13 +3,13 @@
 A row of up to 128 positions fits one tile, so a program takes one head of one row: it reads queries, keys and values
 straight from the joint product, forms all scores, and writes the output; backward it forms the scores again. Nothing
 of size L² is stored, tiny heads (4 numbers in the paper's parity model) are padded inside the tile only, and a head's
-band is just another mask. Packed rows are taken a tile size at a time: 16, 32, 64 or 128 positions.
+band is just another mask. A packed row takes the largest row's tile, a half or a quarter of it, as it needs.
 """
 
 # mypy: ignore-errors
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -82,19 +82,15 @@ def attention_backward(
 
 
 def _launch_packed(kernel, config: ModelConfig, packing: Packing, qkv, bias, *others: Tensor) -> None:
-    """One launch for even rows, one for every tile size otherwise."""
-    if packing.even:
-        _launch(kernel, config, packing.sizes[0], qkv, bias, *others)
-        return
-    for block, places in _places(packing, qkv.device):
-        _launch(kernel, config, block, qkv, bias, *others, places=places)
+    places = None if packing.even else packing.places(qkv.device)
+    _launch(kernel, config, packing.longest, qkv, bias, *others, places=places)
 
 
 def _launch(
     kernel, config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None, *others: Tensor,
     places: Tensor | None = None,
 ) -> None:  # fmt: skip
-    """Attends rows of `size` positions, or of up to so many where `places` says where each starts and ends."""
+    """Attends rows of `size` positions, or of up to so many, where `places` says where each starts and its size."""
     s, positions, _ = qkv.shape
     rows = positions // size if places is None else len(places)
     kernel[(s * rows * config.heads,)](
@@ -110,21 +106,8 @@ def _bands(bands: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.tensor(bands, dtype=torch.int32, device=device)
 
 
-@lru_cache(maxsize=1024)
-def _places(packing: Packing, device: torch.device) -> list[tuple[int, Tensor]]:
-    """The rows of each tile size: where they start, and how many positions they have."""
-    tiles: dict[int, list[tuple[int, int]]] = {}
-    for start, size in zip(packing.ends[:-1], packing.sizes, strict=True):
-        tiles.setdefault(_block(size), []).append((start, size))
-    return [(block, torch.tensor(rows, dtype=torch.int32, device=device)) for block, rows in tiles.items()]
-
-
-def _block(size: int) -> int:
-    return max(16, 1 << (size - 1).bit_length())
-
-
 def _tile(config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None) -> dict[str, object]:
-    block = _block(size)
+    block = max(16, triton.next_power_of_2(size))
     return {
         "HEAD": config.head_size,
         "BLOCK": block,
@@ -188,20 +171,39 @@ if triton is not None:
     ):  # fmt: skip
         """One head of one row: scores, softmax, output."""
         pid = tl.program_id(0)
-        head, row = pid % heads, pid // heads
-        seed, start, size = _row(places, row, rows, size, PACKED)
+        head = pid % heads
+        seed, start, size = _row(places, pid // heads, rows, size, PACKED)
         width = heads * HEAD
+        qkv += seed * qkv_stride + start * 3 * width + head * HEAD
+        bias += seed * 3 * width + head * HEAD
+        out += seed * out_stride + start * width + head * HEAD
+        band = tl.load(bands + head)
+        if PACKED and BLOCK >= 64 and size <= BLOCK // 4:
+            _forward_tile(
+                qkv, bias, out, band, size, width, HEAD, BLOCK // 4, BLOCK_HEAD, BIAS, SHARPEN, PRECISION
+            )
+        elif PACKED and BLOCK >= 32 and size <= BLOCK // 2:
+            _forward_tile(
+                qkv, bias, out, band, size, width, HEAD, BLOCK // 2, BLOCK_HEAD, BIAS, SHARPEN, PRECISION
+            )
+        else:
+            _forward_tile(
+                qkv, bias, out, band, size, width, HEAD, BLOCK, BLOCK_HEAD, BIAS, SHARPEN, PRECISION
+            )
+
+    @triton.jit
+    def _forward_tile(
+        qkv, bias, out, band, size, width,
+        HEAD: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEAD: tl.constexpr, BIAS: tl.constexpr,
+        SHARPEN: tl.constexpr, PRECISION: tl.constexpr,
+    ):  # fmt: skip
+        """The same for a row that fits a tile; every pointer at its head's first number."""
         at, d = tl.arange(0, BLOCK), tl.arange(0, BLOCK_HEAD)
         inside = (at[:, None] < size) & (d[None, :] < HEAD)
-        spot = (start + at[:, None]) * 3 * width + head * HEAD + d[None, :]
-        at_bias = bias + seed * 3 * width + head * HEAD + d
-        q, k, v = _head(qkv + seed * qkv_stride + spot, at_bias, width, d, inside, HEAD, BIAS)
-        band = tl.load(bands + head)
-        scale = _scale(at, band, HEAD, SHARPEN)
-        share = _share(q, k, band, scale, size, BLOCK, PRECISION)
+        q, k, v = _head(qkv + at[:, None] * 3 * width + d[None, :], bias + d, width, d, inside, HEAD, BIAS)
+        share = _share(q, k, band, _scale(at, band, HEAD, SHARPEN), size, BLOCK, PRECISION)
         mixed = tl.dot(share.to(v.dtype), v, input_precision=PRECISION)
-        place = out + seed * out_stride + (start + at[:, None]) * width + head * HEAD + d[None, :]
-        tl.store(place, mixed.to(v.dtype), mask=inside)
+        tl.store(out + at[:, None] * width + d[None, :], mixed.to(v.dtype), mask=inside)
 
     @triton.jit
     def _attention_backward(
@@ -211,17 +213,63 @@ if triton is not None:
     ):  # fmt: skip
         """One head of one row: the gradients of its queries, keys and values."""
         pid = tl.program_id(0)
-        head, row = pid % heads, pid // heads
-        seed, start, size = _row(places, row, rows, size, PACKED)
+        head = pid % heads
+        seed, start, size = _row(places, pid // heads, rows, size, PACKED)
         width = heads * HEAD
+        qkv += seed * qkv_stride + start * 3 * width + head * HEAD
+        bias += seed * 3 * width + head * HEAD
+        grad += seed * grad_stride + start * width + head * HEAD
+        out += seed * out_stride + start * 3 * width + head * HEAD
+        band = tl.load(bands + head)
+        if PACKED and BLOCK >= 64 and size <= BLOCK // 4:
+            _backward_tile(
+                qkv,
+                bias,
+                grad,
+                out,
+                band,
+                size,
+                width,
+                HEAD,
+                BLOCK // 4,
+                BLOCK_HEAD,
+                BIAS,
+                SHARPEN,
+                PRECISION,
+            )
+        elif PACKED and BLOCK >= 32 and size <= BLOCK // 2:
+            _backward_tile(
+                qkv,
+                bias,
+                grad,
+                out,
+                band,
+                size,
+                width,
+                HEAD,
+                BLOCK // 2,
+                BLOCK_HEAD,
+                BIAS,
+                SHARPEN,
+                PRECISION,
+            )
+        else:
+            _backward_tile(
+                qkv, bias, grad, out, band, size, width, HEAD, BLOCK, BLOCK_HEAD, BIAS, SHARPEN, PRECISION
+            )
+
+    @triton.jit
+    def _backward_tile(
+        qkv, bias, grad, out, band, size, width,
+        HEAD: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEAD: tl.constexpr, BIAS: tl.constexpr,
+        SHARPEN: tl.constexpr, PRECISION: tl.constexpr,
+    ):  # fmt: skip
+        """The same for a row that fits a tile; every pointer at its head's first number."""
         at, d = tl.arange(0, BLOCK), tl.arange(0, BLOCK_HEAD)
         inside = (at[:, None] < size) & (d[None, :] < HEAD)
-        spot = (start + at[:, None]) * 3 * width + head * HEAD + d[None, :]
-        at_bias = bias + seed * 3 * width + head * HEAD + d
-        q, k, v = _head(qkv + seed * qkv_stride + spot, at_bias, width, d, inside, HEAD, BIAS)
-        at_grad = grad + seed * grad_stride + (start + at[:, None]) * width + head * HEAD + d[None, :]
-        g = tl.load(at_grad, mask=inside, other=0.0)
-        band = tl.load(bands + head)
+        spot = at[:, None] * 3 * width + d[None, :]
+        q, k, v = _head(qkv + spot, bias + d, width, d, inside, HEAD, BIAS)
+        g = tl.load(grad + at[:, None] * width + d[None, :], mask=inside, other=0.0)
         scale = _scale(at, band, HEAD, SHARPEN)
         share = _share(q, k, band, scale, size, BLOCK, PRECISION)
         dv = tl.dot(tl.trans(share.to(v.dtype)), g, input_precision=PRECISION)
@@ -230,7 +278,6 @@ if triton is not None:
         ds = ds.to(v.dtype)
         dq = tl.dot(ds, k, input_precision=PRECISION)
         dk = tl.dot(tl.trans(ds), q, input_precision=PRECISION)
-        place = out + seed * out_stride + spot
-        tl.store(place, dq.to(v.dtype), mask=inside)
-        tl.store(place + width, dk.to(v.dtype), mask=inside)
-        tl.store(place + 2 * width, dv.to(v.dtype), mask=inside)
+        tl.store(out + spot, dq.to(v.dtype), mask=inside)
+        tl.store(out + spot + width, dk.to(v.dtype), mask=inside)
+        tl.store(out + spot + 2 * width, dv.to(v.dtype), mask=inside)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from looped.model.packing import Packing
+
 try:
     import triton
     import triton.language as tl
@@ -76,6 +78,15 @@ def input_backward(
         residual, grad, normal, rstd, out, into, out.shape[1],
         residual.stride(0), grad.stride(0), normal.stride(0), rstd.stride(0), out.stride(0), into.stride(0),
         ADD=total is not None, **_norm_tile(out),
+    )  # fmt: skip
+
+
+def hold(packing: Packing, flow: Tensor, highest: Tensor, total: Tensor) -> None:
+    """Rows of `flow`, which is part of `total`, are scaled down to norms of at most `highest` [S, B]; both know it."""
+    places = packing.places(flow.device)
+    _hold[(len(places), flow.shape[0])](
+        flow, highest, total, places, packing.longest,
+        flow.stride(0), highest.stride(0), total.stride(0), **_norm_tile(flow),
     )  # fmt: skip
 
 
@@ -212,6 +223,36 @@ if triton is not None:
         g += tl.load(final + seed * final_stride + at, mask=inside & ends[:, None], other=0.0).to(tl.float32)
         g = _through_norm(g, n, r, inside, WIDTH)
         tl.store(out + seed * out_stride + at, g.to(out.dtype.element_ty), mask=inside)
+
+    @triton.jit
+    def _hold(
+        flow, highest, total, places, longest, flow_stride, highest_stride, total_stride,
+        WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+    ):  # fmt: skip
+        """See `hold`: a program takes one row, first its norm, then, if that is too large, all of it again."""
+        row, seed = tl.program_id(0), tl.program_id(1).to(tl.int64)
+        start, size = tl.load(places + 2 * row), tl.load(places + 2 * row + 1)
+        column = tl.arange(0, BLOCK)
+        flow += seed * flow_stride + start * WIDTH
+        total += seed * total_stride + start * WIDTH
+        squares = tl.zeros([TILE, BLOCK], tl.float32)
+        for first in range(0, longest, TILE):
+            at = first + tl.arange(0, TILE)
+            inside = (at < size)[:, None] & (column < WIDTH)[None, :]
+            g = tl.load(flow + at[:, None] * WIDTH + column[None, :], mask=inside, other=0.0).to(tl.float32)
+            squares += g * g
+        norm = tl.sqrt(tl.sum(tl.sum(squares, axis=1), axis=0))
+        most = tl.load(highest + seed * highest_stride + row)
+        if norm > most:
+            share = most / norm
+            for first in range(0, longest, TILE):
+                at = first + tl.arange(0, TILE)
+                inside = (at < size)[:, None] & (column < WIDTH)[None, :]
+                spot = at[:, None] * WIDTH + column[None, :]
+                g = tl.load(flow + spot, mask=inside, other=0.0).to(tl.float32)
+                t = tl.load(total + spot, mask=inside, other=0.0).to(tl.float32)
+                tl.store(flow + spot, (g * share).to(flow.dtype.element_ty), mask=inside)
+                tl.store(total + spot, (t + (share - 1.0) * g).to(total.dtype.element_ty), mask=inside)
 
     @triton.jit
     def _tanh(x):
