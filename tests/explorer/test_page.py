@@ -30,11 +30,12 @@ def visit(browser: Any, running: Running) -> Iterator[Callable[..., Any]]:
     """Opens the page in a window of its own. At the end: no console error, no request to any other host."""
     contexts, trouble, hosts = [], [], set()
 
-    def open_page(state: str = "", **window: Any) -> Any:
+    def open_page(state: str = "", script: str = "", **window: Any) -> Any:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **window})
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(PATIENCE)
+        page.add_init_script(script)
         api.expect.set_options(timeout=PATIENCE)
         page.on(
             "console", lambda said: trouble.append(said.text) if said.type in ("error", "warning") else None
@@ -100,6 +101,23 @@ def test_a_question_is_answered(visit: Callable[..., Any]) -> None:
     )
     api.expect(page.locator("#program-note")).to_contain_text("n-RASP-L, done after 5 steps")
     api.expect(page.locator("#measures svg")).to_have_count(3)
+
+
+LATE_END = """
+const { read } = ReadableStreamDefaultReader.prototype;
+ReadableStreamDefaultReader.prototype.read = async function () {
+  const got = await read.call(this);
+  if (got.done) await new Promise((go) => setTimeout(go, 600));
+  return got;
+};
+"""
+
+
+def test_a_run_whose_stream_ends_late_settles_all_the_same(visit: Callable[..., Any]) -> None:
+    page = visit(asked("addition", "10+11"), LATE_END)
+    page.wait_for_selector(SETTLED)
+    page.wait_for_timeout(900)
+    assert page.locator(SETTLED).count() == 1, "what has settled stays so"
 
 
 def test_steps_are_scrubbed_and_played(visit: Callable[..., Any]) -> None:

@@ -42,7 +42,11 @@ async function ask(at = {}) {
     if (mine === asking) failed(error);
   } finally {
     clearTimeout(slow);
-    if (mine === asking) { $("progress").hidden = true; asking = null; document.body.dataset.state = "idle"; }
+    if (mine === asking) {
+      $("progress").hidden = true;
+      asking = null;
+      if (document.body.dataset.state !== "settled") document.body.dataset.state = "idle"; // a stream may end late
+    }
   }
 }
 
