@@ -42,6 +42,10 @@ class Packing:
         """Whether all rows are equally long."""
         return len(set(self.sizes)) <= 1
 
+    def fills(self, size: int) -> bool:
+        """Whether every row has so many positions."""
+        return self.even and self.sizes[0] == size
+
     @cached_property
     def longest(self) -> int:
         """Positions of the longest row."""
@@ -59,8 +63,10 @@ class Packing:
     # --- between padded and packed -------------------------------------------------------------------------
     def pack(self, padded: Tensor) -> Tensor:
         """[…, B, L] to […, R]."""
-        flat = padded.flatten(-2)
-        return flat if self.even else flat[..., _index(self, padded.shape[-1], padded.device)]
+        size = padded.shape[-1]
+        if self.fills(size):
+            return padded.flatten(-2)
+        return padded.flatten(-2)[..., _index(self, size, padded.device)]
 
     def wide(self, flat: Float[Tensor, "S n D"]) -> Float[Tensor, "S b l D"]:
         """Packed positions as a model takes them: whole rows if they are even, otherwise one long one."""

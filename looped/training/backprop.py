@@ -124,10 +124,10 @@ def embed(
     at: Int[Tensor, "B L"] | None = None,
 ) -> Float[Tensor, "S b l D"]:
     """The input of packed rows; `at` overrides their position numbers."""
-    if packing.even:
+    _, rows, size = batch.tokens.shape
+    if packing.fills(size):
         return model.embed(weights, batch.tokens, at)
     if at is None:
-        _, rows, size = batch.tokens.shape
         positions.check_size(model.config, size)
         at = positions.places(model.config, rows, size, batch.tokens.device)
     return model.embed(weights, packing.pack(batch.tokens)[:, None], packing.pack(at)[None])

@@ -157,6 +157,11 @@ class TrainConfig:
         return self.model.halting in ("act", "ponder") or self.supervision != "last"
 
     @property
+    def packs(self) -> bool:
+        """Whether a row may be computed up to its own end only: where nothing looks at rows as a whole."""
+        return not (self.whole or self.model.relay or self.model.before)
+
+    @property
     def stops(self) -> tuple[str, ...]:
         """The stopping rule for models of this kind: their own, or as many steps as training first asked after."""
         return ("oracle",) if self.model.halting == "none" else ("halt",)

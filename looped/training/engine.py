@@ -147,9 +147,8 @@ class Engine:
         )  # fmt: skip
 
     def _packing(self, split: Strata) -> Packing:
-        """Rows without the positions that do not count, where all that looks at whole rows can take them so."""
-        even = self.config.whole or self.config.model.relay > 0
-        return Packing((max(split.size),) * len(split.size) if even else split.size)
+        """Rows without the positions that do not count, where they can be taken so."""
+        return Packing(split.size if self.config.packs else (max(split.size),) * len(split.size))
 
     def draw(self, stage: Stage) -> tuple[Batch, Bool[Tensor, "S B"]]:
         """A fresh batch for every seed, rows sorted by T, and which rows have the maximum length."""

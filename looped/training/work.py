@@ -54,7 +54,7 @@ def of_stage(config: TrainConfig, longest: int, by: Way) -> Work:
     model, seeds = config.model, len(config.seeds)
     split = curriculum.strata(config, longest)
     upper, sizes = split.upper, split.size
-    if config.whole or model.relay:  # such rows stay padded
+    if not config.packs:
         sizes = (max(sizes),) * len(sizes)
     if config.lengths == "iid" and by != "cpu":  # a graph's shapes are fixed: every row runs to the end
         upper = (upper[0],) * len(upper)

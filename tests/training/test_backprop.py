@@ -130,7 +130,9 @@ OWN: dict[str, tuple[str, str, dict]] = {
     "learned positions": ("copy", "fop-loop-adaptive", {"positions": "learned", "max_positions": 40}),
     "rotary": ("copy", "fop-loop-adaptive", {"positions": "rotary", "bands": (2,)}),
     "a relay": ("copy", "fop-loop-adaptive-wo", {"relay": 3}),
+    "a layer before": ("copy", "fop-loop-adaptive", {"before": 1}),
 }
+PADDED = ("a relay", "a layer before")  # what looks at whole rows outside the loop's attention
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -141,9 +143,7 @@ def test_rows_of_their_own_size(tiny, case: str, way: str) -> None:
     config = tiny(task, method, trailing="own", batch=10, max_length=6, model=model)
     weights, batch, plan = drawn(config)
     packing = Engine(config).stage(6).packing
-    assert packing.even == (case == "a relay"), (
-        "a relay asks for a row's last position: such rows stay padded"
-    )
+    assert packing.even == (case in PADDED)
     counted = batch.loss_mask.sum(-1)
     assert int(counted.max()) > int(counted.min())
     cost = {"halt_cost": 0.3} if "halting" in changes else {}
@@ -246,3 +246,14 @@ def test_a_gradient_past_its_ceiling_is_scaled_down_to_it() -> None:
     ]
     assert held(packing, flow[:, :2], highest).tolist() == [[[6.0, 0.0], [0.0, 8.0]]], "the first row alone"
     assert ceiling(final, packing, 0.0) is None
+
+
+def test_equal_rows_that_are_shorter_than_their_padding(tiny) -> None:
+    config = tiny(trailing="own", batch=10, max_length=6, model={"init_std": 0.3, "layers": 2})
+    weights, batch, _ = drawn(config)
+    packing = Engine(config).stage(6).packing
+    short = [i for i, size in enumerate(packing.sizes) if size == min(packing.sizes)]
+    few = Batch(*(x[:, short] for x in (batch.tokens, batch.targets, batch.loss_mask, batch.steps)))
+    assert packing.sizes[short[0]] < few.tokens.shape[2]
+    own = curriculum.plan(few.steps.amin(0).tolist(), few.steps.amax(0).tolist())
+    check(fast(config, weights, few, own, packing.part(short[0], short[-1] + 1)), slow(config, weights, few))
