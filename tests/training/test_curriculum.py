@@ -42,6 +42,21 @@ def test_a_stay_at_lengths_that_are_not_trained_is_left_out(tiny) -> None:
     assert config.curriculum_end == 4
 
 
+@pytest.mark.parametrize(("method", "lengths"), [("fop-loop-adaptive", "iid"), ("ut", "stratified")])
+def test_a_size_of_its_own_has_to_be_known_beforehand(method: str, lengths: str) -> None:
+    config = make("copy", method, "quick", (0,))
+    with pytest.raises(InputError, match="trailing=own is for lengths=stratified and models without an enc"):
+        replace(config, trailing="own", lengths=lengths)
+
+
+def test_no_row_is_longer_than_its_own_problems(tiny) -> None:
+    config = tiny("copy", batch=8, max_length=4, trailing="own")
+    split = curriculum.strata(config, 4)
+    task = tasks.get("copy")
+    assert split.size == tuple(task.row_size(last) for last in split.last)
+    assert set(curriculum.strata(replace(config, trailing="batch"), 4).size) == {task.row_size(4)}
+
+
 def test_a_stay_that_cannot_be(tiny) -> None:
     with pytest.raises(InputError, match="dwell must be at least 1 gradient step at each length"):
         tiny(max_length=5, dwell=(3, 0))
