@@ -26,7 +26,7 @@ from looped.errors import InputError
 from looped.model.packing import Packing
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan
-from looped.training.engine import Engine, Stage, matmul_flops
+from looped.training.engine import Engine, Stage
 
 ROUNDS = 7  # readings of which the median is taken
 
@@ -194,3 +194,10 @@ def _flops(config: TrainConfig, stage: Stage, *, to_the_end: bool = False) -> fl
         return matmul_flops(config, stage.plan, stage.packing)
     plan = Plan((config.batch,) * steps, (0,) * steps)
     return matmul_flops(config, plan, Packing.padded(config.batch, stage.row_size))
+
+
+def matmul_flops(config: TrainConfig, plan: Plan, packing: Packing) -> float:
+    """Floating-point operations of one gradient step of one seed: matrices and attention, both ways."""
+    d, model = config.model.width, config.model
+    of_rows = [size * (2 * d * d * (4 + 2 * model.expansion) + 4 * d * (size / 2)) for size in packing.sizes]
+    return 3 * model.layers * sum(sum(of_rows[:active]) for active in plan.active)

@@ -195,19 +195,13 @@ def length_grid(
     """
     if subject.method.prediction == "ntp":
         raise InputError(f"{subject.method.name} decodes token by token and has no step grid")
-    return grid.join(
-        [
-            grid.unroll_grid(
-                subject.model,
-                subject.weights,
-                batch,
-                max_steps,
-                motion=motion,
-                read_from=int(batch.steps.min()) if only_oracle else 1,
-            )
-            for batch in draw_batches(subject, length, samples, seed=seed, family=family)
-        ]
-    )
+    grids = []
+    for batch in draw_batches(subject, length, samples, seed=seed, family=family):
+        first = int(batch.steps.min()) if only_oracle else 1
+        grids.append(
+            grid.unroll_grid(subject.model, subject.weights, batch, max_steps, motion=motion, read_from=first)
+        )
+    return grid.join(grids)
 
 
 def draw_batches(

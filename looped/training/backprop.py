@@ -68,8 +68,7 @@ def backpropagate(
     final, starts, ends = _forward(model, weights, steps, plan, packing, source, noise, keep=not recompute)
 
     final.requires_grad_()
-    outcome, backward = read(model, weights, packing.wide(final), batch, packing, counted)
-    backward()
+    outcome = read(model, weights, packing.wide(final), batch, packing, counted)
     assert final.grad is not None
     highest = ceiling(final.grad, packing, steady)
 
@@ -79,18 +78,15 @@ def backpropagate(
         active, leaving = plan.active[t - 1], plan.leaving[t - 1]
         # rows before `far` end `most` or more steps from here: nothing flows into them yet
         far = plan.leaving[t + most - 2] if most and t + most - 1 <= len(plan.active) else 0
+        far = far if recompute else 0
+        rows, here = packing.part(far, active), slice(packing.ends[far], packing.ends[active])
+        if leaving < active:
+            there = slice(packing.ends[leaving], packing.ends[active])
+            done = (steps[:, there] == t)[..., None]
+            flow[:, there] = torch.where(done, final.grad[:, there], flow[:, there])
         u = starts.pop()
         if recompute:
-            u = u.detach()[:, packing.ends[far] :].requires_grad_()
-        else:
-            far = 0
-        rows = packing.part(far, active)
-        here = slice(packing.ends[far], packing.ends[active])
-        if leaving < active:
-            done = (steps[:, packing.ends[leaving] : here.stop] == t)[..., None]
-            at_end = slice(packing.ends[leaving], here.stop)
-            flow[:, at_end] = torch.where(done, final.grad[:, at_end], flow[:, at_end])
-        if recompute:
+            u = u.detach()[:, here].requires_grad_()
             with torch.enable_grad():
                 end = _step(model, weights, u, rows)
         else:
@@ -140,14 +136,14 @@ def read(
     batch: Batch,
     packing: Packing,
     counted: Int[Tensor, "S"] | None,
-) -> tuple[Outcome, Callable[[], None]]:
-    """What the states of packed rows at their ends say, and how to send the loss's gradient back into them."""
+) -> Outcome:
+    """What the states of packed rows at their ends say; the loss's gradient goes back into them."""
     logits = model.readout(weights, state)
     targets, mask = (packing.pack(x).view(logits.shape[:3]) for x in (batch.targets, batch.loss_mask))
     loss = losses.answer_loss(logits, targets, mask, counted)
+    torch.autograd.backward(loss.sum())
     wrong = ((logits.detach().argmax(-1) != targets) & mask).flatten(1)
-    outcome = Outcome(loss.detach(), packing.total(wrong.float()) == 0)
-    return outcome, lambda: torch.autograd.backward(loss.sum())
+    return Outcome(loss.detach(), packing.total(wrong.float()) == 0)
 
 
 def _step(

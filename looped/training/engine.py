@@ -257,15 +257,14 @@ class Engine:
         level = self.config.noise * packing.spread(torch.stack(rows))[..., None]
         drawn = torch.empty(
             *level.shape[:2], self.config.model.width, device=self.device
-        )  # for one step at a time
+        )  # for each step anew
         mine = None if self.world.size == 1 else packing.of_rows(self.world.rows, self.device)
 
         def draw(count: int) -> Tensor:
             for of_seed, generator in zip(drawn, self.generators, strict=True):
                 of_seed.normal_(generator=generator)
-            if mine is None:
-                return drawn[:, :count] * level[:, :count]
-            return drawn[:, mine[:count]] * level[:, mine[:count]]
+            here = slice(count) if mine is None else mine[:count]
+            return drawn[:, here] * level[:, here]
 
         return draw
 
@@ -315,10 +314,3 @@ def product_dtype(config: TrainConfig, cuda: bool) -> torch.dtype:
         return torch.bfloat16 if config.products == "bf16" else torch.float32
     own: torch.dtype = getattr(torch, config.model.precision)
     return torch.bfloat16 if cuda and own == torch.float32 else own
-
-
-def matmul_flops(config: TrainConfig, plan: Plan, packing: Packing) -> float:
-    """Floating-point operations of one gradient step of one seed: matrices and attention, both ways."""
-    d, model = config.model.width, config.model
-    of_rows = [size * (2 * d * d * (4 + 2 * model.expansion) + 4 * d * (size / 2)) for size in packing.sizes]
-    return 3 * model.layers * sum(sum(of_rows[:active]) for active in plan.active)

@@ -110,8 +110,7 @@ class FusedLoop:
         final = self._final(steps).requires_grad_()
         state = torch.addcmul(weights.shift[:, 0], final, weights.scale[:, 0])
         state.retain_grad()  # a ceiling is told in gradients of the state itself
-        outcome, backward = read(self.model, weights, self.packing.wide(state), batch, self.packing, counted)
-        backward()
+        outcome = read(self.model, weights, self.packing.wide(state), batch, self.packing, counted)
         assert final.grad is not None
         assert state.grad is not None
         marks = self._marks(weights, batch, halt_cost) if self.model.config.halting == "mark" else None

@@ -180,16 +180,16 @@ if triton is not None:
         band = tl.load(bands + head)
         if PACKED and BLOCK >= 64 and size <= BLOCK // 4:
             _forward_tile(
-                qkv, bias, out, band, size, width, HEAD, BLOCK // 4, BLOCK_HEAD, BIAS, SHARPEN, PRECISION
-            )
+                qkv, bias, out, band, size, width, HEAD, BLOCK // 4, BLOCK_HEAD, BIAS, SHARPEN, PRECISION,
+            )  # fmt: skip
         elif PACKED and BLOCK >= 32 and size <= BLOCK // 2:
             _forward_tile(
-                qkv, bias, out, band, size, width, HEAD, BLOCK // 2, BLOCK_HEAD, BIAS, SHARPEN, PRECISION
-            )
+                qkv, bias, out, band, size, width, HEAD, BLOCK // 2, BLOCK_HEAD, BIAS, SHARPEN, PRECISION,
+            )  # fmt: skip
         else:
             _forward_tile(
-                qkv, bias, out, band, size, width, HEAD, BLOCK, BLOCK_HEAD, BIAS, SHARPEN, PRECISION
-            )
+                qkv, bias, out, band, size, width, HEAD, BLOCK, BLOCK_HEAD, BIAS, SHARPEN, PRECISION,
+            )  # fmt: skip
 
     @triton.jit
     def _forward_tile(
@@ -223,40 +223,16 @@ if triton is not None:
         band = tl.load(bands + head)
         if PACKED and BLOCK >= 64 and size <= BLOCK // 4:
             _backward_tile(
-                qkv,
-                bias,
-                grad,
-                out,
-                band,
-                size,
-                width,
-                HEAD,
-                BLOCK // 4,
-                BLOCK_HEAD,
-                BIAS,
-                SHARPEN,
-                PRECISION,
-            )
+                qkv, bias, grad, out, band, size, width, HEAD, BLOCK // 4, BLOCK_HEAD, BIAS, SHARPEN, PRECISION,
+            )  # fmt: skip
         elif PACKED and BLOCK >= 32 and size <= BLOCK // 2:
             _backward_tile(
-                qkv,
-                bias,
-                grad,
-                out,
-                band,
-                size,
-                width,
-                HEAD,
-                BLOCK // 2,
-                BLOCK_HEAD,
-                BIAS,
-                SHARPEN,
-                PRECISION,
-            )
+                qkv, bias, grad, out, band, size, width, HEAD, BLOCK // 2, BLOCK_HEAD, BIAS, SHARPEN, PRECISION,
+            )  # fmt: skip
         else:
             _backward_tile(
-                qkv, bias, grad, out, band, size, width, HEAD, BLOCK, BLOCK_HEAD, BIAS, SHARPEN, PRECISION
-            )
+                qkv, bias, grad, out, band, size, width, HEAD, BLOCK, BLOCK_HEAD, BIAS, SHARPEN, PRECISION,
+            )  # fmt: skip
 
     @triton.jit
     def _backward_tile(
