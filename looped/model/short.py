@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -46,8 +47,7 @@ class _Attention(torch.autograd.Function):
         for part, rows, size in _parts(packing):
             split = qkv[:, part].reshape(s * rows, size, 3, heads, d).permute(2, 0, 3, 1, 4)
             q, k, v = split.reshape(3, -1, size, d).unbind(0)
-            hidden = torch.full((size, size), float("-inf")).triu_(1)
-            share = torch.baddbmm(hidden, q, k.transpose(1, 2), alpha=1 / math.sqrt(d)).softmax(-1)
+            share = torch.baddbmm(_later(size), q, k.transpose(1, 2), alpha=1 / math.sqrt(d)).softmax(-1)
             mixed = torch.bmm(share, v).view(s, rows, heads, size, d)
             out[:, part].view(s, rows, size, heads, d).copy_(mixed.transpose(2, 3))
             kept += [q, k, v, share]
@@ -67,7 +67,8 @@ class _Attention(torch.autograd.Function):
             q, k, v, share = (next(kept) for _ in range(4))
             g = grad[:, part].reshape(s * rows, size, heads, d).transpose(1, 2).reshape(-1, size, d)
             by_share = torch.bmm(g, v.transpose(1, 2))
-            by_score = share * (by_share - (by_share * share).sum(-1, keepdim=True)) / math.sqrt(d)
+            by_score = torch.ops.aten._softmax_backward_data(by_share, share, -1, share.dtype)
+            by_score /= math.sqrt(d)
             into = out[:, part].view(s, rows, size, 3, heads, d)
             found = (
                 torch.bmm(by_score, k),
@@ -77,6 +78,12 @@ class _Attention(torch.autograd.Function):
             for i, of_one in enumerate(found):
                 into[:, :, :, i].copy_(of_one.view(s, rows, heads, size, d).transpose(2, 3))
         return out, None, None
+
+
+@cache
+def _later(size: int) -> Tensor:
+    """What is added to the scores: nothing lets a position see those after it."""
+    return torch.full((size, size), float("-inf")).triu_(1)
 
 
 def _parts(packing: Packing) -> Iterator[tuple[slice, int, int]]:
