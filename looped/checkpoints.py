@@ -49,6 +49,7 @@ def write(path: Path, data: bytes, keep: Path | None = None) -> None:
 
     With `keep`, the file that is replaced lives on under that name.
     """
+    check_plain(path)
     _clean(path.parent.absolute())
     temporary = own_name(path)
     with disk(path, len(data)):
@@ -73,12 +74,19 @@ def write(path: Path, data: bytes, keep: Path | None = None) -> None:
 
 def check_writable(path: Path) -> None:
     """Raises if a file cannot be written there, before anything is computed for it."""
+    check_plain(path)
     temporary = own_name(path)
     try:
         os.close(_open_new(temporary))
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
     temporary.unlink()
+
+
+def check_plain(path: Path) -> None:
+    """Raises where something lies that is no file, such as a device or a pipe: a rename would put an end to it."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no plain file, so it is not written")
 
 
 def _open_new(path: Path) -> int:

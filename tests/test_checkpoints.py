@@ -207,3 +207,14 @@ def test_a_file_that_may_not_grow(path: Path) -> None:
         signal.signal(signal.SIGXFSZ, handler)
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == ["x.safetensors"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with a name here")
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for attempt in (checkpoints.check_writable, lambda at: checkpoints.write(at, b"x")):
+        with pytest.raises(InputError, match="is no plain file"):
+            attempt(pipe)
+    assert pipe.is_fifo()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["pipe"]

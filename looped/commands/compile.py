@@ -14,6 +14,7 @@ from typing import Annotated
 
 import tyro
 
+from looped import checkpoints
 from looped.commands import note, print_json
 from looped.compiler.assemble import LONGEST, MOST_WIDTH
 from looped.compiler.compiled import Card, compile_program
@@ -46,6 +47,10 @@ def run(args: Args) -> int:
     for option, path in (("--out", args.out), ("--picture", args.picture)):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise InputError(f"{option} must name a file in a folder that exists, not {path}")
+        if path is not None:
+            checkpoints.check_plain(path)
+    if args.picture is not None and args.picture.suffix != ".svg":
+        raise InputError(f"a picture's name ends in .svg, not {args.picture.suffix or 'nothing'!r}")
     if not 2 <= args.max_length <= LONGEST:
         raise InputError(f"--max-length must be between 2 and {LONGEST}, not {args.max_length}")
     program = find(args.program, args.name)

@@ -15,6 +15,8 @@ from looped.rasp.rules import LegalityError
 def find(what: str, name: str | None = None) -> Program:
     """The program of a task's name, or the one in a file `what.py`; `name` picks one of several."""
     if not what.endswith(".py"):
+        if name is not None:
+            raise InputError(f"--name picks a program of a FILE.py; {what[:40]!r} is one already")
         return programs.get(what)
     report = check_file(what)
     for violation in report.violations:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from looped.errors import InputError
 from looped.figures.reading import Row
 from looped.figures.style import COLOURS, DASHES, FAINT, MARKS, STYLE, label_rows, legend, panels_of, words
 
@@ -50,16 +51,27 @@ def accuracy_by_length(
 
 
 def _by_task(rows: Iterable[Row]) -> dict[str, dict[str, dict[int, list[float]]]]:
-    """task → line → length → accuracies, one a seed."""
+    """task → line → length → accuracies, one a seed; raises where a seed has two, which are of different runs."""
     listed = list(rows)
+    known: dict[tuple[object, ...], float] = {}
     fields = ("recipe", "variant", "stop", "family")
     several = {field: len({row.get(field) for row in listed}) > 1 for field in fields}
     found: dict[str, dict[str, dict[int, list[float]]]] = {}
     for row in listed:
         extra = [str(row[field]) for field in several if several[field] and row.get(field)]
         name = ", ".join([str(row["method"]), *extra])
-        lengths = found.setdefault(row["task"], {}).setdefault(name, {})
-        lengths.setdefault(row["length"], []).append(float(row["accuracy"]))
+        accuracy = float(row["accuracy"])
+        if row.get("seed") is not None:
+            key = (row["task"], name, row["length"], str(row["seed"]))
+            if key in known and known[key] != accuracy:
+                raise InputError(
+                    f"{row['task']} at length {row['length']} has two accuracies for seed {key[3][:20]} of {name}: "
+                    "these are different runs; draw each by itself"
+                )
+            if key in known:
+                continue
+            known[key] = accuracy
+        found.setdefault(row["task"], {}).setdefault(name, {}).setdefault(row["length"], []).append(accuracy)
     return found
 
 

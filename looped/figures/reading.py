@@ -73,6 +73,8 @@ def _parse(path: Path, text: str) -> tuple[list[dict[str, Any]], dict[str, int]]
                 raise InputError(f"{path} is no file of results: a row has no valid {field!r}")
         if not 0 <= row["accuracy"] <= 1:
             raise InputError(f"{path} is no file of results: an accuracy lies outside 0 to 1")
+        if row["length"] < 1:
+            raise InputError(f"{path} is no file of results: a length lies below 1")
     return rows, _trained(whole.get("provenance"))
 
 

@@ -27,6 +27,8 @@ def save(figure: Figure, path: Path) -> None:
         raise InputError(f"a figure's name ends in {', '.join(SUFFIXES)}, not {path.suffix or 'nothing'!r}")
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {path.parent} to write {path.name} into")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no plain file, so it is not written")
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {"Software": None}}
     with matplotlib.rc_context(fname=STYLE):
         figure.savefig(path, metadata=dates[path.suffix])

@@ -102,3 +102,14 @@ def test_the_tasks_own_parser_reads_the_question(cli: Cli, parity: Path) -> None
     code, out, _ = cli("solve", "parity", "1 1", "--model", parity, "--json")
     assert code == 0
     assert json.loads(out)["question"] == "11"
+
+
+def test_what_cannot_be_meant(cli: Cli, tmp_path: Path) -> None:
+    for words, said in (
+        (["--picture", tmp_path / "p.png"], "a picture's name ends in .svg, not '.png'"),
+        (["--name", "foo"], "--name picks a program of a FILE.py; 'parity' is one already"),
+    ):
+        code, out, err = cli("compile", "parity", *words)
+        assert (code, out) == (2, "")
+        assert said in err
+    assert list(tmp_path.iterdir()) == []

@@ -212,3 +212,17 @@ class TestCommand:
         code, _, err = cli("figure", str(tmp_path / "none.json"), "--out", "x.svg")
         assert code == 2
         assert "cannot be read as a file of results" in err
+
+
+def test_different_runs_are_not_averaged_as_seeds(tmp_path: Path) -> None:
+    one, other = row(accuracy=0.0), row(accuracy=1.0)
+    with pytest.raises(InputError, match="two accuracies for seed 0 of fop-loop-adaptive"):
+        figures.accuracy_by_length([one, other])
+    line = figures.accuracy_by_length([other, other, row(seed=1, accuracy=0.5)]).axes[0].lines[0]
+    assert list(line.get_ydata()) == [0.75]  # the same row from two files counts once
+
+
+def test_no_length_lies_below_one(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(json.dumps({"rows": [row(length=-3)]}))
+    with pytest.raises(InputError, match="a length lies below 1"):
+        figures.read_rows([tmp_path / "r.json"])
