@@ -39,7 +39,9 @@ def run(args: Args) -> int:
     """Asks, and waits; exit status 1 if something still runs."""
     if not args.wait >= 0:
         raise InputError(f"--wait must be 0 seconds or more, not {args.wait:g}")
-    found = jobs.all_in(args.folder)
+    found, problems = jobs.all_in(args.folder)
+    for problem in problems:
+        note(f"looped: {problem}")
     if not found:
         raise InputError(f"{args.folder} holds no runs")
     jobs.cancel(args.folder)

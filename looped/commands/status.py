@@ -30,9 +30,9 @@ class Args:
 
 
 def run(args: Args) -> int:
-    """Reads and prints; exit status 1 if a run has failed."""
-    found = jobs.all_in(args.folder)
-    if not found:
+    """Reads and prints; exit status 1 if a run has failed or cannot be read."""
+    found, problems = jobs.all_in(args.folder)
+    if not found and not problems:
         raise InputError(f"{args.folder} holds no runs")
     statuses = [jobs.standing(args.folder, job) for job in found]
     if args.json:
@@ -40,5 +40,7 @@ def run(args: Args) -> int:
             print_json(jobs.facts(job, status))
     else:
         print_table(board.COLUMNS, [board.cells(*pair) for pair in zip(found, statuses, strict=True)])
+    for problem in problems:
+        note(f"looped: {problem}")
     note(board.totals(statuses))
-    return int(any(status.state == "failed" for status in statuses))
+    return int(bool(problems) or any(status.state == "failed" for status in statuses))

@@ -121,16 +121,21 @@ def take(path: Path) -> Job:
     return job
 
 
-def all_in(root: Path) -> list[Job]:
-    """Every job in a folder by name, and runs that were trained there without being one."""
+def all_in(root: Path) -> tuple[list[Job], list[str]]:
+    """Every job in a folder by name, and runs that were trained there without being one; what is wrong with others."""
     if not root.is_dir():
         raise InputError(f"there is no folder {root}")
-    found = {path.stem: take(path) for path in (root / DESK).glob("*.json")}
-    for path in sorted(root.glob(f"*/{runs.CONFIG}")):
-        name = path.parent.name
-        if name not in found:
-            found[name] = Job(name, runs.read_config(path.parent))
-    return [found[name] for name in sorted(found)]
+    found: dict[str, Job] = {}
+    problems: list[str] = []
+    for path in (*sorted((root / DESK).glob("*.json")), *sorted(root.glob(f"*/{runs.CONFIG}"))):
+        is_run = path.name == runs.CONFIG and path.parent.name != DESK
+        name = path.parent.name if is_run else path.stem
+        try:
+            if name not in found:
+                found[name] = Job(name, runs.read_config(path.parent)) if is_run else take(path)
+        except InputError as error:  # one damaged file is no reason to say nothing of the rest
+            problems.append(str(error))
+    return [found[name] for name in sorted(found)], problems
 
 
 def check_folder(root: Path, job: Job) -> None:

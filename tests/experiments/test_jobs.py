@@ -36,7 +36,7 @@ def test_the_life_of_a_job(small, root: Path) -> None:
     job = small()
     assert jobs.standing(root, job) == Status("queued")
     jobs.put(root, job)
-    assert jobs.all_in(root) == [job]
+    assert jobs.all_in(root)[0] == [job]
     with locks.hold(jobs.desk(root, f"{job.name}.lock")):
         assert jobs.standing(root, job).state == "running"
     train(job.config, root / job.name, stop=lambda: jobs.last_report(root / job.name)[0] >= 20)
@@ -70,7 +70,7 @@ def test_a_result_alone_is_enough(small, root: Path) -> None:
 def test_a_run_trained_without_a_job_is_listed(small, root: Path) -> None:
     job = small()
     train(job.config, root / "by-hand", cadence=Cadence(samples=4))
-    assert jobs.all_in(root) == [Job("by-hand", job.config)]
+    assert jobs.all_in(root)[0] == [Job("by-hand", job.config)]
     assert jobs.standing(root, Job("by-hand", job.config)).state == "done"
     with runs.Run(root / "by-hand", job.config):
         assert locks.is_held(root / "by-hand" / "lock")
@@ -113,7 +113,7 @@ def test_many_may_write_the_same_job_down(small, root: Path) -> None:
     for writer in writers:
         writer.join()
     assert [writer.exitcode for writer in writers] == [0, 0]
-    assert jobs.all_in(root)[0] in wanted
+    assert jobs.all_in(root)[0][0] in wanted
 
 
 @pytest.mark.parametrize("why", ["cancelled", "orphaned", "asked while measuring"])
@@ -232,3 +232,20 @@ def test_a_checkpoint_replaced_while_it_is_opened_says_nothing(
 
     monkeypatch.setattr(jobs, "safe_open", replaced)
     assert jobs.saved_step(file) is None
+
+
+def test_a_damaged_run_does_not_hide_the_others(small, cli, tmp_path: Path) -> None:
+    """Those that can be read are shown and can be stopped; the other is named."""
+    jobs.put(tmp_path, small())
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("")
+    found, problems = jobs.all_in(tmp_path)
+    assert found == [small()]
+    assert len(problems) == 1
+    code, out, err = cli("status", tmp_path)
+    assert code == 1
+    assert small().name in out
+    assert "broken/config.json is not JSON" in err
+    code, _, err = cli("cancel", tmp_path)
+    assert code == 0
+    assert "broken/config.json is not JSON" in err
