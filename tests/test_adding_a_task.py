@@ -80,3 +80,16 @@ def test_the_commands_know_it(task: Task, cli: Cli) -> None:
 def test_the_task_does_not_live_in_the_package() -> None:
     assert "digit_sum" not in TASKS
     assert not (PAGE.parents[1] / "looped" / "tasks" / "digit_sum.py").exists()
+
+
+def test_the_explorer_does_without_its_program(task: Task) -> None:
+    """A task may have no n-RASP-L program yet; then there is nothing to compile."""
+    from looped.explorer import models
+
+    assert "digit_sum-compiled" not in list(models.stock(shipped=()))
+
+
+def test_no_program_is_offered_where_there_is_none(task: Task, cli: Cli) -> None:
+    code, _, err = cli("solve", "digit_sum", "274")
+    assert code == 2
+    assert err == "looped: no trained digit_sum model is shipped with this version: give one with --model\n"

@@ -40,7 +40,8 @@ class Args:
     """A shipped model (addition-fast, or fast alone), `compiled`, a checkpoint's file, or a run's folder; by default
     the shipped model of the task."""
     stop: str | None = None
-    """When to stop looping: oracle, confidence, threshold, converged, halt; by default halt or else oracle."""
+    """When to stop looping: oracle, confidence, threshold, converged, settled, halt, halt-mode; by default
+    halt or else oracle."""
     show_steps: bool = False
     """Also show the answer as it stands after every step."""
     device: str = "auto"
@@ -76,7 +77,7 @@ def _questions(args: Args, solver: Solver) -> Iterator[tuple[list[list[str]], In
     with ExitStack() as stack:
         source = sys.stdin
         if args.file is not None:
-            source = stack.enter_context(open(args.file, encoding="utf-8"))
+            source = stack.enter_context(open(args.file, encoding="utf-8-sig"))
         for parcel in parcels(source):
             questions: list[list[str]] = []
             complaint = None

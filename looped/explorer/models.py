@@ -15,6 +15,7 @@ from looped import runs, solve, tasks
 from looped.errors import InputError
 from looped.explorer.limits import LIMITS, Limits
 from looped.methods import largest_steps
+from looped.rasp import programs
 from looped.solve import Solver
 from looped.solve.sources import COMPILED
 from looped.zoo import shelf as zoo
@@ -120,7 +121,7 @@ def stock(given: Sequence[Path] = (), shipped: Sequence[str] | None = None) -> S
             models.append(_shipped(name))
         except InputError as error:
             problems.append(str(error))
-    return Shelf([*models, *map(_compiled, tasks.TASKS)], problems)
+    return Shelf([*models, *(_compiled(task) for task in tasks.TASKS if task in programs.PROGRAMS)], problems)
 
 
 def _shipped(name: str) -> Model:

@@ -28,6 +28,8 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Solver:
 
     A name is looked for among the shipped models first: write `./addition` for a folder of that name.
     """
+    if source == "":
+        raise InputError(f"a model has a name: {_allowed(source)}")
     if isinstance(source, str) and _is_name(source):
         task = source.removesuffix(COMPILED)
         if source.endswith(COMPILED) and task in tasks.TASKS:
@@ -55,9 +57,10 @@ def own(task: str, name: str | None) -> str:
     """What a person means by a model's name beside a task's: `fast` and `compiled` are that task's own."""
     if name is None:
         if not is_known(task):
+            program = ", for example `--model compiled`, the task's program as weights"
+            other = program if task in programs.PROGRAMS else ""
             raise InputError(
-                f"no trained {task} model is shipped with this version: give one with --model, for example "
-                f"`--model compiled`, the task's program as weights"
+                f"no trained {task} model is shipped with this version: give one with --model{other}"
             )
         return task
     full = f"{task}-{name}"

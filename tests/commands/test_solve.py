@@ -144,3 +144,17 @@ def test_without_a_shipped_model_the_sentence_says_what_to_do(
     assert code == 2
     assert "no trained parity model is shipped with this version" in err
     assert "--model compiled" in err
+
+
+def test_a_file_from_windows(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "questions.txt"
+    file.write_bytes(b"\xef\xbb\xbf11\r\n10\r\n")
+    code, out, _ = cli("solve", "parity", "--file", file, "--model", "compiled", "--json")
+    assert code == 0
+    assert [json.loads(line)["answer"] for line in out.splitlines()] == ["0", "1"]
+
+
+def test_a_model_without_a_name(cli: Cli) -> None:
+    code, out, err = cli("solve", "parity", "11", "--model", "")
+    assert (code, out) == (2, "")
+    assert err.startswith("looped: a model has a name: give ")
