@@ -66,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without × is no reason to crash
     try:
         status = _dispatch(words)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # whoever has closed it wants to hear nothing
+            sys.stdout.flush()
         return status
     except InputError as error:
         return _fail(str(error))

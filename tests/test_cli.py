@@ -220,3 +220,9 @@ def test_a_table_on_a_terminal_reads_no_markup(
 
 def test_commands_are_found_by_their_own_name_only() -> None:
     assert command_line.main(["looped.commands.tasks"]) == 2
+
+
+def test_a_closed_stdout_is_no_crash() -> None:
+    command = f"{sys.executable} -m looped solve parity 11 >&-"
+    found = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=100)
+    assert "Traceback" not in found.stderr

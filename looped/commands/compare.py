@@ -24,6 +24,7 @@ from looped.errors import InputError
 from looped.rasp import programs
 from looped.solve import load
 from looped.solve.sources import own
+from looped.tasks.base import LARGEST_SEED
 
 COLUMNS = (
     ("from state", "accuracy"),
@@ -69,6 +70,8 @@ def run(args: Args) -> int:
         raise InputError(f"{solver.method.name} is fed other rows than the program; compare a looped method")
     if not 2 <= args.samples <= 65536:
         raise InputError(f"--samples must be between 2 and 65536, not {args.samples}")
+    if not 0 <= args.seed <= LARGEST_SEED:
+        raise InputError(f"--seed must be between 0 and {LARGEST_SEED}, not {args.seed}")
     lengths = torch.full((args.samples,), task.check_length(args.length))
     problems = task.sample(lengths, torch.Generator().manual_seed(args.seed), max_length=args.length)
     rows = batches.lay_out(problems, task.vocab, task.row_size(args.length)).tokens.to(device)

@@ -15,7 +15,7 @@ from typing import Annotated
 import tyro
 
 from looped.commands import note, print_json, print_table
-from looped.serial import override, to_json
+from looped.serial import to_json
 from looped.training import rates, recipes
 from looped.training.cost import Cost, estimate
 
@@ -29,7 +29,7 @@ class Args:
     method: str = "fop-loop-adaptive"
     """One of the paper's methods."""
     recipe: str = "fast"
-    """paper, fast or quick."""
+    """paper, fast, quick or long."""
     seeds: Annotated[str, tyro.conf.arg(metavar="A,B,…")] = "0,1,2,3,4"
     """Seeds, trained side by side as one computation."""
     device: str = "h200"
@@ -43,7 +43,7 @@ class Args:
 def run(args: Args) -> int:
     """Prints what the run costs."""
     on = rates.device(args.device)
-    config = override(
+    config = recipes.with_fields(
         recipes.make(args.task, args.method, args.recipe, (0,)), [f"seeds={args.seeds}", *args.set]
     )
     cost = estimate(config, on)

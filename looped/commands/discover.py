@@ -18,6 +18,7 @@ from typing import Any
 
 from looped.commands import print_table
 from looped.commands.measuring import Shared, ready
+from looped.evaluation import stopping
 from looped.evaluation.discovery import discover
 from looped.evaluation.measure import check
 from looped.evaluation.statistics import over_seeds
@@ -57,7 +58,7 @@ def run(args: Args) -> int:
 
 def stops_of(args: Args, loaded: Loaded) -> tuple[str, ...]:
     """The rules asked for, or the one for models trained like this."""
-    return args.stop or loaded.seeds[0].config.stops
+    return stopping.distinct(args.stop or loaded.seeds[0].config.stops)
 
 
 def _print(found: Sequence[Sequence[dict[str, Any]]], paths: Sequence[Path]) -> None:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from looped.commands import print_table
 from looped.commands.measuring import Shared, ready
+from looped.errors import InputError
+from looped.evaluation import stopping
 from looped.evaluation.measure import Row, check, measure
 from looped.evaluation.statistics import over_seeds, wilson
 from looped.experiments.results import Loaded
@@ -34,14 +36,17 @@ class Args(Shared):
 def run(args: Args) -> int:
     """Measures everything asked for, then prints it once."""
     asked = ready(args, "evaluate")
+    stops, families = stopping.distinct(args.stop), tuple(dict.fromkeys(args.family))
+    if not families:
+        raise InputError("--family must name at least one input family, such as uniform")
     for each in asked.loaded:  # all complaints before any work
-        for family in args.family:
-            check(each.subject, asked.lengths, args.samples, stops=args.stop, family=family)
+        for family in families:
+            check(each.subject, asked.lengths, args.samples, stops=stops, family=family)
 
     def one(loaded: Loaded, family: str, length: int) -> list[Row]:
-        return measure(loaded.subject, [length], args.samples, seed=args.seed, stops=args.stop, family=family)
+        return measure(loaded.subject, [length], args.samples, seed=args.seed, stops=stops, family=family)
 
-    return asked.deliver(asked.gather(one, args.family), Row.as_dict, lambda found: _print(found, args.runs))
+    return asked.deliver(asked.gather(one, families), Row.as_dict, lambda found: _print(found, args.runs))
 
 
 def _print(found: Sequence[Sequence[Row]], paths: Sequence[Path]) -> None:

@@ -21,7 +21,7 @@ from looped.commands import note, print_json
 class Args:
     """Serve the explorer on this machine's loopback address and open it in a browser."""
 
-    port: Annotated[int | None, tyro.conf.arg(metavar="P", help_behavior_hint="")] = None
+    port: Annotated[int | None, tyro.conf.arg(metavar="NUMBER", help_behavior_hint="")] = None
     """The port; by default 8642, or any free one if that is taken."""
     no_open: bool = False
     """Do not open the page in a browser."""

@@ -23,7 +23,7 @@ from looped.commands import note, print_json, print_table
 from looped.commands.sweep import ending, show, work
 from looped.errors import InputError
 from looped.evaluation.statistics import over_seeds
-from looped.experiments import jobs, paper, results
+from looped.experiments import engines, jobs, paper, results
 from looped.experiments.engines import Options
 from looped.experiments.jobs import Job
 from looped.experiments.paper import Choice, Figure
@@ -94,11 +94,16 @@ def run(args: Args) -> int:
     """Runs what is missing, and draws once everything is there."""
     figure = paper.get(args.figure)
     batch = paper.make_jobs([figure], choice(args), args.results, args.save_every)
+    options = Options(args.workers, args.device, args.address, args.sbatch)
+    engines.check(args.engine, options)
+    if args.dry_run and args.draw:
+        raise InputError(
+            "--dry-run shows what is missing and --draw draws what is there: ask for one of them"
+        )
     if args.dry_run:
         return show(batch, args.out, args.json)
     if args.draw:
         return _draw_present(figure, batch, args)
-    options = Options(args.workers, args.device, args.address, args.sbatch)
     outcome, status = work(args.engine, args.out, batch, options, args.time_limit)
     drawn = draw(figure, batch, args.results / "figures") if outcome.ending == "complete" else []
     if args.json:

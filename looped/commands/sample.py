@@ -18,10 +18,9 @@ from looped import tasks
 from looped.batches import lay_out
 from looped.commands import print_json
 from looped.errors import InputError
-from looped.tasks.base import Problems, Task
+from looped.tasks.base import LARGEST_SEED, Problems, Task
 
 MOST = 100_000  # rows of one call
-LARGEST_SEED = 2**63 - 1
 CHUNK = 256  # rows drawn at once: always the same, so that fewer rows are the first of more rows
 
 

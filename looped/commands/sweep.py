@@ -61,9 +61,10 @@ def run(args: Args) -> int:
     """Runs what is missing and says how it ended."""
     root = args.out or Path("runs") / args.file.stem
     batch = make_jobs(sweepfile.read(args.file, args.python), root, args.save_every)
+    options = Options(args.workers, args.device, args.address, args.sbatch)
+    engines.check(args.engine, options)
     if args.dry_run:
         return show(batch, root, args.json)
-    options = Options(args.workers, args.device, args.address, args.sbatch)
     outcome, status = work(args.engine, root, batch, options, args.time_limit)
     if args.json:
         print_json({"folder": str(root), "ending": outcome.ending, "runs": outcome.facts()})

@@ -21,7 +21,6 @@ from looped import devices, display
 from looped.commands import note, print_json
 from looped.errors import InputError
 from looped.experiments import jobs
-from looped.serial import override
 from looped.training import recipes
 from looped.training.config import TrainConfig
 from looped.training.interrupt import Interrupt
@@ -109,7 +108,7 @@ def run(args: Args) -> int:
     """Trains, and says where the result is."""
     config = configuration(args)
     device = devices.pick(args.device)
-    if args.save_every <= 0:
+    if not args.save_every > 0:
         raise InputError(f"--save-every must be above 0 seconds, not {args.save_every:g}")
     folder = args.out or Path("runs") / config.name
     listeners: list[Listener] = [display.listener()]
@@ -154,7 +153,7 @@ def configuration(args: Args) -> TrainConfig:
     if args.checkpointing:
         changes.append("checkpointing=true")
     config = recipes.from_program(recipes.make(args.task, args.method, args.recipe, (0,)), args.init)
-    return override(config, [*changes, *args.set])
+    return recipes.with_fields(config, [*changes, *args.set])
 
 
 def ending(summary: Summary) -> str:

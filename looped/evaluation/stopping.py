@@ -27,7 +27,7 @@ Shapes: S seeds, T loop steps, N examples.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -38,6 +38,7 @@ from looped.errors import InputError
 from looped.evaluation.grid import StepGrid
 
 DEFAULT_THRESHOLD = 0.01
+LONGEST_PATIENCE = 10**9  # steps
 DEFAULT_PATIENCE = 3
 DEFAULT_HALT = 0.5
 DEFAULT_MOTION = 0.1
@@ -156,8 +157,10 @@ class Converged(OnlineRule):
     """Stops an example once its answer has stood for a while."""
 
     def __init__(self, patience: int = DEFAULT_PATIENCE) -> None:
-        if patience < 1:
-            raise InputError(f"an answer must stay unchanged for at least 1 step, not {patience}")
+        if not 1 <= patience <= LONGEST_PATIENCE:
+            raise InputError(
+                f"an answer must stay unchanged for 1 to {LONGEST_PATIENCE} steps, not {str(patience)[:20]}"
+            )
         self.patience = patience
         self.name = "converged" if patience == DEFAULT_PATIENCE else f"converged={patience}"
 
@@ -252,3 +255,8 @@ def get(name: str) -> Rule:
     if parameter is None:
         raise InputError(f"the stopping rule {base} takes no parameter, not {value[:20]!r}")
     return make(parameter(value))
+
+
+def distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """The names without those of a rule that another has named before: `converged` and `converged=3` are one."""
+    return tuple({get(name).name: name for name in reversed(names)}.values())[::-1]

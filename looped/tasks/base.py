@@ -22,6 +22,7 @@ from looped.tasks.families import is_known
 from looped.vocab import Vocab
 
 LONGEST = 4096  # the longest problem anybody may ask for: a bound on memory, not on the algorithms
+LARGEST_SEED = 2**32 - 1  # a CPU's generator looks at 32 bits: beyond, two seeds could be one
 
 
 @dataclass(frozen=True)

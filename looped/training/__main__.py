@@ -19,7 +19,6 @@ from pathlib import Path
 
 from looped import devices
 from looped.errors import InputError
-from looped.serial import override
 from looped.training import recipes
 from looped.training import world as worlds
 from looped.training.interrupt import Interrupt
@@ -33,7 +32,7 @@ def main(words: Sequence[str] | None = None) -> int:
     args, world = _parser().parse_args(words), World()
     try:
         config = recipes.from_program(recipes.make(args.task, args.method, args.recipe, (0,)), args.init)
-        config = override(config, [f"seeds={args.seeds}", *args.set])
+        config = recipes.with_fields(config, [f"seeds={args.seeds}", *args.set])
         folder = args.out or Path("runs") / config.name
         world, device = worlds.found(devices.pick(args.device))
         with Interrupt() as asked:

@@ -8,6 +8,7 @@ from typing import Literal
 from looped import loops, methods, tasks
 from looped.errors import InputError
 from looped.model.config import ModelConfig
+from looped.tasks.base import LARGEST_SEED
 from looped.tasks.families import UNIFORM
 from looped.training import start
 
@@ -78,8 +79,10 @@ class TrainConfig:
                 f"give one learning rate or one for each of the {len(self.seeds)} seeds, not {len(self.lr)}"
             )
         seeds = set(self.seeds)
-        if not seeds or len(seeds) != len(self.seeds) or min(seeds) < 0 or max(seeds) >= 2**63:
-            raise InputError(f"seeds must be distinct whole numbers from 0 to 2^63 - 1, not {self.seeds}")
+        if not seeds or len(seeds) != len(self.seeds) or min(seeds) < 0 or max(seeds) > LARGEST_SEED:
+            raise InputError(
+                f"seeds must be distinct whole numbers from 0 to {LARGEST_SEED}, not {self.seeds}"
+            )
         for name in ("max_length", "steps", "interval", "start_length", "batch"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")

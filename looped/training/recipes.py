@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from looped import methods, tasks
 from looped.errors import InputError
 from looped.methods import Method
 from looped.model.config import ModelConfig
+from looped.serial import override
 from looped.tasks.base import Task
 from looped.training import start
 from looped.training.config import TrainConfig
@@ -202,3 +203,14 @@ def make(task: str, method: str, recipe: str, seeds: tuple[int, ...]) -> TrainCo
     if recipe not in RECIPES:
         raise InputError(f"unknown recipe {recipe!r}; the recipes are {', '.join(RECIPES)}")
     return RECIPES[recipe](tasks.get(task), methods.get(method), seeds)
+
+
+def with_fields(config: TrainConfig, assignments: Sequence[str]) -> TrainConfig:
+    """The configuration with single fields set, as `serial.override` has them; not those that made the rest."""
+    for assignment in assignments:
+        field = assignment.partition("=")[0].strip()
+        if field in ("task", "method", "recipe"):
+            raise InputError(
+                f"the {field} is asked for by itself: the rest of the configuration follows from it"
+            )
+    return override(config, assignments)

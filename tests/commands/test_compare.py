@@ -55,3 +55,12 @@ def test_what_cannot_be_compared(cli: Cli, tmp_path: Path) -> None:
         code, _, err = cli("compare", *words, "--model", file)
         assert code == 2
         assert sentence in err
+
+
+def test_a_seed_no_generator_takes(cli: Cli) -> None:
+    for seed in (-1, 2**32, 10**30):
+        code, out, err = cli(
+            "compare", "copy", "--model", "compiled", "--length", 2, "--samples", 8, "--seed", seed
+        )
+        assert (code, out) == (2, "")
+        assert "--seed must be between 0 and 4294967295" in err

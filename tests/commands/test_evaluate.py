@@ -161,6 +161,8 @@ def test_lengths_that_are_none(text: str) -> None:
         (["small", "--samples", "0"], "the number of samples must be at least 1"),
         (["small", "--stop", "never"], "unknown stopping rule 'never'"),
         (["small", "--family", "primes"], "copy has no input family 'primes'"),
+        (["small", "--family"], "--family must name at least one input family"),
+        (["small", "--stop", f"converged={10**20}"], "must stay unchanged for 1 to 1000000000 steps"),
         (["small", "--device", "tpu"], "unknown device 'tpu'"),
         (["small", "--seed", "-1"], "--seed must be between 0"),
         (["small", "--out", "no/where.json"], "--out must name a file in a folder that exists"),
@@ -238,3 +240,11 @@ def test_a_shipped_model_by_its_name(
     assert {row["seed"] for row in json.loads(out)["rows"]} == {0}
     code, _, err = cli("evaluate", "parity", *FEW)
     assert (code, "there is no run parity" in err) == (2, True)
+
+
+def test_a_rule_named_twice_is_one_rule(cli: Cli, run: Path) -> None:
+    stops = ["--stop", "converged", "oracle", "converged=3", "oracle"]
+    code, out, _ = cli("evaluate", run, *FEW, *stops, "--family", "uniform", "uniform", "--json")
+    assert code == 0
+    keys = [(row["length"], row["stop"], row["seed"]) for row in json.loads(out)["rows"]]
+    assert keys == [(n, stop, seed) for n in (2, 4) for stop in ("converged", "oracle") for seed in (0, 5)]

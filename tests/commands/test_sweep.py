@@ -106,6 +106,10 @@ def test_a_sweep_is_stopped_kindly(cli: Cli, how: str) -> None:
         (["sweep", "bad.json"], "bad.json: run 1: unknown task 'sorting'"),
         (["sweep", "evil.py"], "evil.py is a program, and reading it means to run it: say --python"),
         (["sweep", "two.json", "--engine", "cloud"], "unknown engine 'cloud'; the engines are local"),
+        (
+            ["sweep", "two.json", "--address", "x", "--dry-run"],
+            "--address is for the engine ray, not for local",
+        ),
         (["sweep", "two.json", "--device", "tpu"], "unknown device 'tpu'"),
         (["sweep", "two.json", "--workers", "-1"], "the number of workers must be from 0"),
         (["sweep", "two.json", "--save-every", "0"], "the seconds between two checkpoints must be above 0"),

@@ -151,7 +151,7 @@ def test_a_parameter_is_part_of_the_name(name: str, canonical: str) -> None:
         ("threshold=-1", "must be a number above 0"),
         ("threshold=nan", "must be a number above 0"),
         ("threshold=inf", "must be a number above 0"),
-        ("converged=0", "at least 1 step, not 0"),
+        ("converged=0", "1 to 1000000000 steps, not 0"),
         ("converged=2.5", "takes a whole number"),
     ],
 )

@@ -145,6 +145,9 @@ def test_figures_share_runs_and_results(cli: Cli) -> None:
         (["reproduce", "main", "--lengths", "x"], "lengths are written 1:60"),
         (["reproduce", "main", "--set", "stesp=3"], "there is no field 'stesp'"),
         (["reproduce", "main", "--engine", "cloud"], "unknown engine 'cloud'"),
+        (["reproduce", "main", "--engine", "cloud", "--dry-run"], "unknown engine 'cloud'"),
+        (["reproduce", "main", "--workers", "-1", "--dry-run"], "the number of workers must be from 0"),
+        (["reproduce", "main", "--draw", "--dry-run"], "ask for one of them"),
     ],
 )
 def test_bad_words(cli: Cli, more: list[str], complaint: str) -> None:

@@ -89,15 +89,22 @@ ENGINES: dict[str, Row] = {
 }  # fmt: skip
 
 
-def start(name: str, root: Path, options: Options | None = None) -> Engine:
-    """The engine of that name, for the jobs of a folder."""
+def check(name: str, options: Options) -> Row:
+    """The row of an engine; raises if there is none of that name, or it does not take an option."""
     if name not in ENGINES:
         raise InputError(f"unknown engine {name[:40]!r}; the engines are {', '.join(ENGINES)}")
-    row, options = ENGINES[name], options or Options()
+    row = ENGINES[name]
     for other, theirs in ENGINES.items():
         for option in theirs.takes:
             if option not in row.takes and getattr(options, option):
                 raise InputError(f"--{option} is for the engine {other}, not for {name}")
+    return row
+
+
+def start(name: str, root: Path, options: Options | None = None) -> Engine:
+    """The engine of that name, for the jobs of a folder."""
+    options = options or Options()
+    row = check(name, options)
     for command in row.commands:
         if shutil.which(command) is None:
             raise InputError(f"the engine {name} needs the command {command}, which is not on the PATH here")
