@@ -259,4 +259,7 @@ def get(name: str) -> Rule:
 
 def distinct(names: Sequence[str]) -> tuple[str, ...]:
     """The names without those of a rule that another has named before: `converged` and `converged=3` are one."""
-    return tuple({get(name).name: name for name in reversed(names)}.values())[::-1]
+    found: dict[str, str] = {}
+    for name in names:
+        found.setdefault(get(name).name, name)
+    return tuple(found.values())

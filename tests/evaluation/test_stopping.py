@@ -168,3 +168,11 @@ def test_a_new_rule_needs_only_its_question() -> None:
             return now.step * 2 >= now.needed
 
     assert Halves().steps(grid_of([FLAT, FLAT], needed=[6, 3])).tolist() == [[3, 2]]
+
+
+def test_rules_named_twice() -> None:
+    assert stopping.distinct(["oracle", "converged=3", "oracle", "converged", "threshold=0.5"]) == (
+        "oracle",
+        "converged=3",
+        "threshold=0.5",
+    )

@@ -41,3 +41,23 @@ def test_every_claim_names_a_figure() -> None:
     rows = re.findall(r"^\| +\d+ \| .* \| (\S+) \|.*\|.*\|$", REPRODUCTION, flags=re.M)
     assert len(rows) == 19
     assert set(rows) - {"–"} == set(paper.FIGURES)
+
+
+@pytest.mark.parametrize(
+    ("task", "length", "row"),
+    [("parity", 40, "– at twice that"), ("copy", 35, "– past that"), ("addition", 19, "– inside"),
+     ("addition", 30, "– past that")],
+)  # fmt: skip
+def test_who_knows_when_to_stop_is_told_from_the_results(task: str, length: int, row: str) -> None:
+    """The column of the paper's block in the table that README and docs/halting.md share."""
+    table = (DOCS / "halting.md").read_text(encoding="utf-8").partition(f"| {task}: trained to |")[2]
+    cell = next(line for line in table.splitlines() if line.startswith(f"| {row} |")).split("|")[4]
+    found = {
+        result["seed"]: result["accuracy"]
+        for path in (DOCS.parent / "results").glob(f"{task}-fop-loop-adaptive-fast.accuracy-*.json")
+        for result in json.loads(path.read_text(encoding="utf-8"))["rows"]
+        if (result["length"], result["stop"]) == (length, "oracle")
+    }
+    assert sorted(found) == [0, 1, 2, 3, 4]
+    told = [float(word) for word in cell.partition(" at ")[0].split()]
+    assert told == [round(found[seed], 2) for seed in sorted(found)]
