@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import torch
@@ -47,7 +46,8 @@ class _Attention(torch.autograd.Function):
         for part, rows, size in _parts(packing):
             split = qkv[:, part].reshape(s * rows, size, 3, heads, d).permute(2, 0, 3, 1, 4)
             q, k, v = split.reshape(3, -1, size, d).unbind(0)
-            share = torch.baddbmm(_later(size), q, k.transpose(1, 2), alpha=1 / math.sqrt(d)).softmax(-1)
+            hidden = torch.full((size, size), float("-inf")).triu_(1)
+            share = torch.baddbmm(hidden, q, k.transpose(1, 2), alpha=1 / math.sqrt(d)).softmax(-1)
             mixed = torch.bmm(share, v).view(s, rows, heads, size, d)
             out[:, part].view(s, rows, size, heads, d).copy_(mixed.transpose(2, 3))
             kept += [q, k, v, share]
@@ -78,12 +78,6 @@ class _Attention(torch.autograd.Function):
             for i, of_one in enumerate(found):
                 into[:, :, :, i].copy_(of_one.view(s, rows, heads, size, d).transpose(2, 3))
         return out, None, None
-
-
-@cache
-def _later(size: int) -> Tensor:
-    """What is added to the scores: nothing lets a position see those after it."""
-    return torch.full((size, size), float("-inf")).triu_(1)
 
 
 def _parts(packing: Packing) -> Iterator[tuple[slice, int, int]]:
