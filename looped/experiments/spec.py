@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from looped.errors import InputError
-from looped.serial import Json, override, to_json
+from looped.serial import Json, to_json
 from looped.training import recipes
 from looped.training.config import TrainConfig
 
@@ -39,11 +39,8 @@ class RunSpec:
     @property
     def config(self) -> TrainConfig:
         """What is trained."""
-        for assignment in self.set:
-            field = assignment.partition("=")[0].strip()
-            if field in OWN:
-                raise InputError(f"{field!r} is a field of the run itself and cannot be set beside it")
-        return override(recipes.make(self.task, self.method, self.recipe, self.seeds), self.set)
+        made = recipes.make(self.task, self.method, self.recipe, self.seeds)
+        return recipes.with_fields(made, self.set, OWN)
 
     @property
     def folder(self) -> str:

@@ -63,12 +63,12 @@ def _by_task(rows: Iterable[Row]) -> dict[str, dict[str, dict[int, list[float]]]
         accuracy = float(row["accuracy"])
         if row.get("seed") is not None:
             key = (row["task"], name, row["length"], str(row["seed"]))
-            if key in known and known[key] != accuracy:
+            if known.get(key, accuracy) != accuracy:
                 raise InputError(
                     f"{row['task']} at length {row['length']} has two accuracies for seed {key[3][:20]} of {name}: "
                     "these are different runs; draw each by itself"
                 )
-            if key in known:
+            if key in known:  # the same row from another file
                 continue
             known[key] = accuracy
         found.setdefault(row["task"], {}).setdefault(name, {}).setdefault(row["length"], []).append(accuracy)

@@ -205,12 +205,12 @@ def make(task: str, method: str, recipe: str, seeds: tuple[int, ...]) -> TrainCo
     return RECIPES[recipe](tasks.get(task), methods.get(method), seeds)
 
 
-def with_fields(config: TrainConfig, assignments: Sequence[str]) -> TrainConfig:
-    """The configuration with single fields set, as `serial.override` has them; not those that made the rest."""
+def with_fields(
+    config: TrainConfig, assignments: Sequence[str], own: Sequence[str] = ("task", "method", "recipe")
+) -> TrainConfig:
+    """The configuration with single fields set, as `serial.override` has them, but not those the rest follows from."""
     for assignment in assignments:
         field = assignment.partition("=")[0].strip()
-        if field in ("task", "method", "recipe"):
-            raise InputError(
-                f"the {field} is asked for by itself: the rest of the configuration follows from it"
-            )
+        if field in own:
+            raise InputError(f"{field!r} is a field of the run itself and cannot be set beside it")
     return override(config, assignments)
