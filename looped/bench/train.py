@@ -162,12 +162,12 @@ def loss_difference(
 def _alternate(
     ours: Callable[[], float], ours_rounds: int, theirs: Callable[[], float], their_rounds: int
 ) -> tuple[list[float], list[float]]:
-    """Readings of both sides in turn, as many of each as asked for."""
+    """Readings of both sides in turn, as many of each as asked for, spread evenly over the time they take."""
     own, other = [], []
-    for i in range(max(ours_rounds, their_rounds)):
-        if i < ours_rounds:
+    while len(own) < ours_rounds or len(other) < their_rounds:
+        if len(own) * their_rounds <= len(other) * ours_rounds:
             own.append(ours())
-        if i < their_rounds:
+        else:
             other.append(theirs())
     return own, other
 

@@ -47,6 +47,22 @@ def test_train_measures_both_sides() -> None:
     assert [len(row) for row in rows] == [len(columns)] * 2
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "order"), [(3, 3, "ototot"), (2, 4, "ottott"), (3, 1, "otoo"), (2, 0, "oo")]
+)
+def test_rounds_of_both_sides_are_spread_evenly(ours: int, theirs: int, order: str) -> None:
+    seen: list[str] = []
+    clock = iter(range(10))
+
+    def read(side: str) -> float:
+        seen.append(side)
+        return float(next(clock))
+
+    own, other = train._alternate(lambda: read("o"), ours, lambda: read("t"), theirs)
+    assert "".join(seen) == order
+    assert [seen[int(at)] for at in own + other] == ["o"] * ours + ["t"] * theirs
+
+
 def test_train_alone_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     found = train.measure(**TINY, length=2, steps=1, peer_steps=0)
