@@ -163,7 +163,8 @@ def _alternate(
     ours: Callable[[], float], ours_rounds: int, theirs: Callable[[], float], their_rounds: int
 ) -> tuple[list[float], list[float]]:
     """Readings of both sides in turn, as many of each as asked for, spread evenly over the time they take."""
-    own, other = [], []
+    own: list[float] = []
+    other: list[float] = []
     while len(own) < ours_rounds or len(other) < their_rounds:
         if len(own) * their_rounds <= len(other) * ours_rounds:
             own.append(ours())
