@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from looped.model import kernels, positions, short
+from looped.model import banded, kernels, positions, short
 from looped.model.config import ModelConfig
 from looped.model.packing import Packing
 
@@ -138,25 +138,9 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, band: int, extra: Tensor | None) ->
     if extra is None and not band and queries == keys:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
     if extra is None and band and queries == keys and 4 * band <= keys:
-        return _banded(q, k, v, band)
+        return banded.attend(q, k, v, band)
     seen = visible(queries, keys, band, q.device)
     if extra is None:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
     mask = extra.masked_fill(~seen, float("-inf")).to(q.dtype)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
-
-def _banded(q: Tensor, k: Tensor, v: Tensor, band: int) -> Tensor:
-    """A narrow band by shifting: time and memory L·band instead of L²."""
-    size = q.shape[2]
-    k, v = (F.pad(x, (0, 0, band - 1, 0)) for x in (k, v))
-    shifts = range(band)  # how far back; the key at distance s of query i is padded row i + band - 1 - s
-    scores = torch.stack([(q * k[:, :, band - 1 - s : band - 1 - s + size]).sum(-1) for s in shifts], dim=-1)
-    seen = torch.arange(size, device=q.device)[:, None] >= torch.arange(band, device=q.device)
-    fine = torch.promote_types(scores.dtype, torch.float32)
-    scores = (scores.to(fine) / math.sqrt(q.shape[-1])).masked_fill(~seen, float("-inf"))
-    share = scores.softmax(dim=-1).to(v.dtype)
-    out: Tensor = share[..., 0:1] * v[:, :, band - 1 :]
-    for s in shifts[1:]:
-        out = out + share[..., s : s + 1] * v[:, :, band - 1 - s : band - 1 - s + size]
-    return out

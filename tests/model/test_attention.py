@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from looped.model import attention
+from looped.model import attention, banded
 from looped.model.config import ModelConfig
 
 CONFIGS = [
@@ -102,10 +102,14 @@ def test_visible_shows_the_band() -> None:
 @given(st.integers(1, 6), st.integers(1, 40))
 def test_a_band_by_shifting_is_a_band_by_masking(band: int, size: int) -> None:
     generator = torch.Generator().manual_seed(band * 100 + size)
-    q, k, v = torch.randn(3, 2, 4, size, 8, generator=generator)
-    mask = attention.visible(size, size, band, q.device)
-    masked = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    torch.testing.assert_close(attention._banded(q, k, v, band), masked, rtol=1e-4, atol=1e-5)
+    qkv = torch.randn(3, 2, 4, size, 8, generator=generator).requires_grad_()
+    mask = attention.visible(size, size, band, qkv.device)
+    masked = torch.nn.functional.scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], attn_mask=mask)
+    shifted = banded.attend(qkv[0], qkv[1], qkv[2], band)
+    torch.testing.assert_close(shifted, masked, rtol=1e-4, atol=1e-5)
+    flow = torch.randn(masked.shape, generator=generator)
+    slopes = (torch.autograd.grad(out, qkv, flow)[0] for out in (shifted, masked))
+    torch.testing.assert_close(*slopes, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.positions}-{c.head_bands}")
