@@ -50,12 +50,14 @@ clean: ## remove the environment and everything generated
 	rm -rf $(VENV) build dist demo site .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	find looped tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Made again only when what it is made from changes.
+# Made again only when what it is made from changes. An environment that works keeps its interpreter, unless one is
+# asked for: another one's put over it would break both.
 $(STAMP): pyproject.toml constraints.txt
-	@for python in $(PYTHONS); do \
+	@[ -z "$(PYTHON)" ] && $(BIN)/python -c 'import pip, ssl' 2>/dev/null && exit 0; \
+	for python in $(PYTHONS); do \
 		"$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
 		echo "installing into $(VENV) with $$("$$python" --version); this takes a few minutes once"; \
-		"$$python" -m venv $(VENV) && exit 0; \
+		"$$python" -m venv --clear $(VENV) && exit 0; \
 	done; \
 	echo "no Python 3.11 or newer with its venv module among: $(PYTHONS)" >&2; exit 1
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
