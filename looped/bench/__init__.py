@@ -5,15 +5,20 @@
 
 A bench is one row of `BENCHES` and one module with two functions: `measure(…)` takes options by name and gives the
 measured values of both sides as a dict that JSON can hold, with `"speedup"` where one side is faster; `table(measured)`
-gives the columns and rows that a person reads. Nothing here knows how results are drawn. The length ladder, which
-measures models instead of this program, is a folder of its own with its own words: `looped bench ladder RUN…`.
+gives the columns and rows that a person reads. What was asked and where it was measured is added here, so that
+`--json` is a line of `results/performance.jsonl` as it stands. Nothing here knows how results are drawn. The length
+ladder, which measures models instead of this program, is a folder of its own with its own words: `looped bench ladder
+RUN…`.
 """
 
 from __future__ import annotations
 
 import inspect
+import shlex
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any
 
@@ -69,24 +74,45 @@ class Options:
 
 
 def measure(name: str, options: Options) -> Measured:
-    """Runs a bench with the options that were given; raises if it does not take one of them."""
+    """Runs a bench with the options that were given, and says so; raises if it does not take one of them."""
     if name not in BENCHES:
         raise InputError(f"unknown bench {name[:40]!r}; the benches are {', '.join(BENCHES)}")
     given = {f.name: getattr(options, f.name) for f in fields(Options)}
     given = {key: value for key, value in given.items() if value is not None}
     function = import_module(BENCHES[name][0]).measure
-    known = [f.name for f in fields(Options) if f.name in inspect.signature(function).parameters]
+    takes = inspect.signature(function).parameters
+    known = [f.name for f in fields(Options) if f.name in takes]
     for key in given:
         if key not in known:
-            takes = ", ".join(map(_flag, known)) or "none of the options"
-            raise InputError(f"the bench {name} takes no {_flag(key)}; it takes {takes}")
-    return {"bench": name, **function(**given)}
+            others = ", ".join(map(_flag, known)) or "none of the options"
+            raise InputError(f"the bench {name} takes no {_flag(key)}; it takes {others}")
+    began = time.monotonic()
+    measured = {"bench": name, **function(**given)}
+    seconds = round(time.monotonic() - began, 2)
+    device = given.pop("device", takes["device"].default if "device" in takes else "cpu")
+    return {**measured, "options": given, "provenance": _provenance(name, given, device, seconds)}
 
 
 def table(measured: Measured) -> Table:
     """Columns and rows of what `measure` gave."""
     found: Table = import_module(BENCHES[measured["bench"]][0]).table(measured)
     return found
+
+
+def _provenance(name: str, options: Measured, device: str, seconds: float) -> Measured:
+    import torch  # here: a list of the benches must not wait for it
+
+    from looped import devices, provenance
+
+    where = devices.find(device)
+    words = [name, *(f"{_flag(key)} {shlex.quote(str(value))}" for key, value in options.items())]
+    return {
+        **provenance.facts(where),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "command": f"looped bench {' '.join(words)} --device {where} --json",
+        "threads": torch.get_num_threads(),
+        "seconds": seconds,
+    }
 
 
 def _flag(name: str) -> str:

@@ -12,12 +12,11 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
-from looped import bench, devices, provenance, tasks
+from looped import bench, devices, tasks
 from looped.bench import Measured, Options
 from looped.bench.stages import free
 
@@ -36,18 +35,8 @@ def run(out: Path, *, device: str = "auto", limit: float = 600.0, small: bool = 
         if time.monotonic() - start > limit:
             _say(f"left out, no time: {label}")
             continue
-        began = time.monotonic()
         measured = bench.measure(name, Options(**options, device=str(where)))  # type: ignore[arg-type]
         free(where)
-        took = time.monotonic() - began
-        measured["options"] = options
-        measured["provenance"] = {
-            **provenance.facts(where),
-            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-            "command": f"looped bench {label} --device {where.type} --json",
-            "threads": torch.get_num_threads(),
-            "seconds": round(took, 2),
-        }
         with out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(measured, allow_nan=False) + "\n")
         _say(

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from looped import bench, runs
+from looped import bench, devices, runs
 from looped.bench import Options, equal, infer, scale, suite, train
 from looped.bench.__main__ import main
 from looped.bench.stages import last_stage
@@ -229,7 +229,7 @@ def test_the_suite_writes_a_line_each_and_stops_at_its_limit(
         ("memory", {"steps": 10}),
     ]
     monkeypatch.setattr(suite, "jobs", lambda device, small: iter(jobs))
-    clock = iter([0.0, 1.0, 2.0, 3.0, 4.0, 99.0])
+    clock = iter([0.0, 1.0, 2.0, 99.0])
     monkeypatch.setattr(suite, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     suite.run(tmp_path / "out.jsonl", device="cpu", limit=50)
     (line,) = (tmp_path / "out.jsonl").read_text().splitlines()
@@ -254,7 +254,11 @@ def test_the_command_prints_json_and_a_table(cli: Callable[..., Any]) -> None:
     words = ["bench", *shlex.split(LITTLE)]
     code, out, _ = cli(*words, "--json")
     assert code == 0
-    assert json.loads(out)["rows"][0]["seeds"] == 1
+    found = json.loads(out)
+    assert found["rows"][0]["seeds"] == 1
+    assert "device" not in found["options"]
+    assert found["provenance"]["command"] == f"looped bench {LITTLE} --json"
+    assert found["provenance"]["device"] == devices.describe("cpu")
     code, out, _ = cli(*words)
     assert out.splitlines()[0] == bench.BENCHES["scale"][1]
     assert out.splitlines()[-1] == "speedup 1.0"
