@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -226,3 +227,23 @@ def test_a_closed_stdout_is_no_crash() -> None:
     command = f"{sys.executable} -m looped solve parity 11 >&-"
     found = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=100)
     assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({}, ("PASSIVE", "20000")),
+        ({"GOMP_SPINCOUNT": "7"}, ("PASSIVE", "7")),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, ("ACTIVE", None)),
+        ({"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "7"}, ("ACTIVE", "7")),
+    ],
+)
+def test_threads_wait_a_little_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, str], found: tuple[str, str | None]
+) -> None:
+    environment = {
+        key: value for key, value in os.environ.items() if key not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    }
+    monkeypatch.setattr(os, "environ", environment | asked)
+    assert command_line.main(["--version"]) == 0
+    assert (os.environ["OMP_WAIT_POLICY"], os.environ.get("GOMP_SPINCOUNT")) == found
