@@ -143,12 +143,15 @@ def early_exit(subject: Subject, samples: int, device: torch.device) -> list[Mea
 
 
 def mixed(subject: Subject, samples: int, device: torch.device) -> Batch:
-    """Problems of every length up to twice the training length, in rows of one size."""
+    """Problems of every length up to twice the training length, in rows of one size, each judged up to its own end."""
     task, longest = subject.task, 2 * subject.trained_max_length
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(1, longest + 1, (samples,), generator=generator)
     problems = task.sample(lengths, generator, max_length=longest)
-    return batches.lay_out(problems, task.vocab, task.row_size(longest)).to(device)
+    batch = batches.lay_out(problems, task.vocab, task.row_size(longest))
+    ends = torch.tensor([task.row_size(n) for n in lengths.tolist()])
+    inside = torch.arange(batch.tokens.shape[1]) < ends[:, None]
+    return replace(batch, loss_mask=batch.loss_mask & inside).to(device)
 
 
 def _without(subject: Subject, batch: Batch, most: int, device: torch.device) -> Measured:

@@ -111,8 +111,8 @@ def _training(
         return engine
 
     engine, peak = gauge.peak_bytes(once, device)
-    size = engine.task.row_size(config.max_length)
-    states = loops * config.batch * size * config.model.width * torch.float32.itemsize
+    positions = engine.stage(config.max_length).packing.ends[-1]
+    states = loops * positions * config.model.width * torch.float32.itemsize
     return {
         "loops": loops,
         "checkpointing": checkpointing,
