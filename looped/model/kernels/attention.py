@@ -25,6 +25,9 @@ except ImportError:  # a CPU build of torch comes without
 
 LONGEST = 128  # positions that still fit one tile
 WIDEST = 128  # numbers of a head that do
+AT_ONCE = (
+    32  # queries whose scores are formed at once in the largest tile: all of them would not fit the registers
+)
 
 
 def available() -> bool:
@@ -112,6 +115,7 @@ def _tile(config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None) -> d
         "HEAD": config.head_size,
         "BLOCK": block,
         "BLOCK_HEAD": max(16, triton.next_power_of_2(config.head_size)),
+        "QUERIES": AT_ONCE,
         "BIAS": bias is not None,
         "SHARPEN": config.sharpen,
         "PRECISION": "ieee" if qkv.dtype == torch.float32 else "tf32",
@@ -140,23 +144,19 @@ if triton is not None:
         return scale
 
     @triton.jit
-    def _head(place, at_bias, width, d, inside, HEAD: tl.constexpr, BIAS: tl.constexpr):
-        """Queries, keys and values of one head, with their bias where it is still to be added."""
-        q = tl.load(place, mask=inside, other=0.0)
-        k = tl.load(place + width, mask=inside, other=0.0)
-        v = tl.load(place + 2 * width, mask=inside, other=0.0)
+    def _load(place, at_bias, d, inside, HEAD: tl.constexpr, BIAS: tl.constexpr):
+        """Queries, keys or values of one head, with their bias where it is still to be added."""
+        x = tl.load(place, mask=inside, other=0.0)
         if BIAS:
-            q += tl.load(at_bias, mask=d < HEAD, other=0.0)[None, :]
-            k += tl.load(at_bias + width, mask=d < HEAD, other=0.0)[None, :]
-            v += tl.load(at_bias + 2 * width, mask=d < HEAD, other=0.0)[None, :]
-        return q, k, v
+            x += tl.load(at_bias, mask=d < HEAD, other=0.0)[None, :]
+        return x
 
     @triton.jit
-    def _share(q, k, band, scale, size, BLOCK: tl.constexpr, PRECISION: tl.constexpr):
-        """Softmax over the keys each query sees."""
-        at = tl.arange(0, BLOCK)
-        distance = at[:, None] - at[None, :]
-        seen = (distance >= 0) & ((band == 0) | (distance < band)) & (at[None, :] < size)
+    def _share(q, k, at, band, scale, size, BLOCK: tl.constexpr, PRECISION: tl.constexpr):
+        """Softmax over the keys that the queries at these places see."""
+        keys = tl.arange(0, BLOCK)
+        distance = at[:, None] - keys[None, :]
+        seen = (distance >= 0) & ((band == 0) | (distance < band)) & (keys[None, :] < size)
         scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale[:, None]
         scores = tl.where(seen, scores, -1.0e30)
         share = tl.exp(scores - tl.max(scores, axis=1)[:, None])
@@ -166,8 +166,8 @@ if triton is not None:
     @triton.jit
     def _attention_forward(
         qkv, bias, out, bands, places, size, rows, heads, qkv_stride, out_stride,
-        HEAD: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEAD: tl.constexpr, BIAS: tl.constexpr,
-        SHARPEN: tl.constexpr, PRECISION: tl.constexpr, PACKED: tl.constexpr,
+        HEAD: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEAD: tl.constexpr, QUERIES: tl.constexpr,
+        BIAS: tl.constexpr, SHARPEN: tl.constexpr, PRECISION: tl.constexpr, PACKED: tl.constexpr,
     ):  # fmt: skip
         """One head of one row: scores, softmax, output."""
         pid = tl.program_id(0)
@@ -180,36 +180,47 @@ if triton is not None:
         band = tl.load(bands + head)
         if PACKED and BLOCK >= 64 and size <= BLOCK // 4:
             _forward_tile(
-                qkv, bias, out, band, size, width, HEAD, BLOCK // 4, BLOCK_HEAD, BIAS, SHARPEN, PRECISION,
+                qkv, bias, out, band, size, width,
+                HEAD, BLOCK // 4, BLOCK_HEAD, QUERIES, BIAS, SHARPEN, PRECISION,
             )  # fmt: skip
         elif PACKED and BLOCK >= 32 and size <= BLOCK // 2:
             _forward_tile(
-                qkv, bias, out, band, size, width, HEAD, BLOCK // 2, BLOCK_HEAD, BIAS, SHARPEN, PRECISION,
+                qkv, bias, out, band, size, width,
+                HEAD, BLOCK // 2, BLOCK_HEAD, QUERIES, BIAS, SHARPEN, PRECISION,
             )  # fmt: skip
         else:
             _forward_tile(
-                qkv, bias, out, band, size, width, HEAD, BLOCK, BLOCK_HEAD, BIAS, SHARPEN, PRECISION,
+                qkv, bias, out, band, size, width,
+                HEAD, BLOCK, BLOCK_HEAD, QUERIES, BIAS, SHARPEN, PRECISION,
             )  # fmt: skip
 
     @triton.jit
     def _forward_tile(
         qkv, bias, out, band, size, width,
-        HEAD: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEAD: tl.constexpr, BIAS: tl.constexpr,
-        SHARPEN: tl.constexpr, PRECISION: tl.constexpr,
+        HEAD: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEAD: tl.constexpr, QUERIES: tl.constexpr,
+        BIAS: tl.constexpr, SHARPEN: tl.constexpr, PRECISION: tl.constexpr,
     ):  # fmt: skip
         """The same for a row that fits a tile; every pointer at its head's first number."""
-        at, d = tl.arange(0, BLOCK), tl.arange(0, BLOCK_HEAD)
-        inside = (at[:, None] < size) & (d[None, :] < HEAD)
-        q, k, v = _head(qkv + at[:, None] * 3 * width + d[None, :], bias + d, width, d, inside, HEAD, BIAS)
-        share = _share(q, k, band, _scale(at, band, HEAD, SHARPEN), size, BLOCK, PRECISION)
-        mixed = tl.dot(share.to(v.dtype), v, input_precision=PRECISION)
-        tl.store(out + at[:, None] * width + d[None, :], mixed.to(v.dtype), mask=inside)
+        PART: tl.constexpr = min(QUERIES, BLOCK)
+        keys, d = tl.arange(0, BLOCK), tl.arange(0, BLOCK_HEAD)
+        place = qkv + keys[:, None] * 3 * width + d[None, :]
+        inside = (keys[:, None] < size) & (d[None, :] < HEAD)
+        k = _load(place + width, bias + width + d, d, inside, HEAD, BIAS)
+        v = _load(place + 2 * width, bias + 2 * width + d, d, inside, HEAD, BIAS)
+        for first in range(0, BLOCK, PART):
+            if first < size:
+                at = first + tl.arange(0, PART)
+                asked = (at[:, None] < size) & (d[None, :] < HEAD)
+                q = _load(qkv + at[:, None] * 3 * width + d[None, :], bias + d, d, asked, HEAD, BIAS)
+                share = _share(q, k, at, band, _scale(at, band, HEAD, SHARPEN), size, BLOCK, PRECISION)
+                mixed = tl.dot(share.to(v.dtype), v, input_precision=PRECISION)
+                tl.store(out + at[:, None] * width + d[None, :], mixed.to(v.dtype), mask=asked)
 
     @triton.jit
     def _attention_backward(
         qkv, bias, grad, out, bands, places, size, rows, heads, qkv_stride, grad_stride, out_stride,
-        HEAD: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEAD: tl.constexpr, BIAS: tl.constexpr,
-        SHARPEN: tl.constexpr, PRECISION: tl.constexpr, PACKED: tl.constexpr,
+        HEAD: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEAD: tl.constexpr, QUERIES: tl.constexpr,
+        BIAS: tl.constexpr, SHARPEN: tl.constexpr, PRECISION: tl.constexpr, PACKED: tl.constexpr,
     ):  # fmt: skip
         """One head of one row: the gradients of its queries, keys and values."""
         pid = tl.program_id(0)
@@ -223,37 +234,50 @@ if triton is not None:
         band = tl.load(bands + head)
         if PACKED and BLOCK >= 64 and size <= BLOCK // 4:
             _backward_tile(
-                qkv, bias, grad, out, band, size, width, HEAD, BLOCK // 4, BLOCK_HEAD, BIAS, SHARPEN, PRECISION,
+                qkv, bias, grad, out, band, size, width,
+                HEAD, BLOCK // 4, BLOCK_HEAD, QUERIES, BIAS, SHARPEN, PRECISION,
             )  # fmt: skip
         elif PACKED and BLOCK >= 32 and size <= BLOCK // 2:
             _backward_tile(
-                qkv, bias, grad, out, band, size, width, HEAD, BLOCK // 2, BLOCK_HEAD, BIAS, SHARPEN, PRECISION,
+                qkv, bias, grad, out, band, size, width,
+                HEAD, BLOCK // 2, BLOCK_HEAD, QUERIES, BIAS, SHARPEN, PRECISION,
             )  # fmt: skip
         else:
             _backward_tile(
-                qkv, bias, grad, out, band, size, width, HEAD, BLOCK, BLOCK_HEAD, BIAS, SHARPEN, PRECISION,
+                qkv, bias, grad, out, band, size, width,
+                HEAD, BLOCK, BLOCK_HEAD, QUERIES, BIAS, SHARPEN, PRECISION,
             )  # fmt: skip
 
     @triton.jit
     def _backward_tile(
         qkv, bias, grad, out, band, size, width,
-        HEAD: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEAD: tl.constexpr, BIAS: tl.constexpr,
-        SHARPEN: tl.constexpr, PRECISION: tl.constexpr,
+        HEAD: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEAD: tl.constexpr, QUERIES: tl.constexpr,
+        BIAS: tl.constexpr, SHARPEN: tl.constexpr, PRECISION: tl.constexpr,
     ):  # fmt: skip
         """The same for a row that fits a tile; every pointer at its head's first number."""
-        at, d = tl.arange(0, BLOCK), tl.arange(0, BLOCK_HEAD)
-        inside = (at[:, None] < size) & (d[None, :] < HEAD)
-        spot = at[:, None] * 3 * width + d[None, :]
-        q, k, v = _head(qkv + spot, bias + d, width, d, inside, HEAD, BIAS)
-        g = tl.load(grad + at[:, None] * width + d[None, :], mask=inside, other=0.0)
-        scale = _scale(at, band, HEAD, SHARPEN)
-        share = _share(q, k, band, scale, size, BLOCK, PRECISION)
-        dv = tl.dot(tl.trans(share.to(v.dtype)), g, input_precision=PRECISION)
-        ds = tl.dot(g, tl.trans(v), input_precision=PRECISION)
-        ds = share * (ds - tl.sum(ds * share, axis=1)[:, None]) * scale[:, None]
-        ds = ds.to(v.dtype)
-        dq = tl.dot(ds, k, input_precision=PRECISION)
-        dk = tl.dot(tl.trans(ds), q, input_precision=PRECISION)
-        tl.store(out + spot, dq.to(v.dtype), mask=inside)
+        PART: tl.constexpr = min(QUERIES, BLOCK)
+        keys, d = tl.arange(0, BLOCK), tl.arange(0, BLOCK_HEAD)
+        spot = keys[:, None] * 3 * width + d[None, :]
+        inside = (keys[:, None] < size) & (d[None, :] < HEAD)
+        k = _load(qkv + spot + width, bias + width + d, d, inside, HEAD, BIAS)
+        v = _load(qkv + spot + 2 * width, bias + 2 * width + d, d, inside, HEAD, BIAS)
+        dk = tl.zeros((BLOCK, BLOCK_HEAD), tl.float32)
+        dv = tl.zeros((BLOCK, BLOCK_HEAD), tl.float32)
+        for first in range(0, BLOCK, PART):
+            if first < size:
+                at = first + tl.arange(0, PART)
+                asked = (at[:, None] < size) & (d[None, :] < HEAD)
+                own = at[:, None] * 3 * width + d[None, :]
+                q = _load(qkv + own, bias + d, d, asked, HEAD, BIAS)
+                g = tl.load(grad + at[:, None] * width + d[None, :], mask=asked, other=0.0)
+                scale = _scale(at, band, HEAD, SHARPEN)
+                share = _share(q, k, at, band, scale, size, BLOCK, PRECISION)
+                dv += tl.dot(tl.trans(share.to(v.dtype)), g, input_precision=PRECISION)
+                ds = tl.dot(g, tl.trans(v), input_precision=PRECISION)
+                ds = share * (ds - tl.sum(ds * share, axis=1)[:, None]) * scale[:, None]
+                ds = ds.to(v.dtype)
+                dk += tl.dot(tl.trans(ds), q, input_precision=PRECISION)
+                dq = tl.dot(ds, k, input_precision=PRECISION)
+                tl.store(out + own, dq.to(v.dtype), mask=asked)
         tl.store(out + spot + width, dk.to(v.dtype), mask=inside)
         tl.store(out + spot + 2 * width, dv.to(v.dtype), mask=inside)
