@@ -4,6 +4,10 @@ A row of up to 128 positions fits one tile, so a program takes one head of one r
 straight from the joint product, forms all scores, and writes the output; backward it forms the scores again. Nothing
 of size L² is stored, tiny heads (4 numbers in the paper's parity model) are padded inside the tile only, and a head's
 band is just another mask. A packed row takes the largest row's tile, a half or a quarter of it, as it needs.
+
+In fp32 a large tile of scores does not fit the registers, and a kernel that spills them waits for memory to be set
+aside whenever another has run in between (measured: 53 ms a loop step of 1,927 rows of 68, of which 38 are that). It
+takes some queries at a time.
 """
 
 # mypy: ignore-errors
@@ -25,9 +29,7 @@ except ImportError:  # a CPU build of torch comes without
 
 LONGEST = 128  # positions that still fit one tile
 WIDEST = 128  # numbers of a head that do
-AT_ONCE = (
-    32  # queries whose scores are formed at once in the largest tile: all of them would not fit the registers
-)
+SOME = 32  # queries whose scores are formed at once where those of all would not fit
 
 
 def available() -> bool:
@@ -100,7 +102,7 @@ def _launch(
         qkv, qkv if bias is None else bias, *others, _bands(config.head_bands, qkv.device),
         qkv if places is None else places, size, rows, config.heads,
         qkv.stride(0), *(other.stride(0) for other in others), PACKED=places is not None,
-        **_tile(config, size, qkv, bias),
+        **_tile(kernel, config, size, qkv, bias),
     )  # fmt: skip
 
 
@@ -109,16 +111,18 @@ def _bands(bands: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.tensor(bands, dtype=torch.int32, device=device)
 
 
-def _tile(config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None) -> dict[str, object]:
+def _tile(kernel, config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None) -> dict[str, object]:
     block = max(16, triton.next_power_of_2(size))
+    exact = qkv.dtype == torch.float32
+    large = exact and (block == LONGEST or kernel is _attention_backward)
     return {
         "HEAD": config.head_size,
         "BLOCK": block,
         "BLOCK_HEAD": max(16, triton.next_power_of_2(config.head_size)),
-        "QUERIES": AT_ONCE,
+        "QUERIES": min(SOME, block) if large else block,
         "BIAS": bias is not None,
         "SHARPEN": config.sharpen,
-        "PRECISION": "ieee" if qkv.dtype == torch.float32 else "tf32",
+        "PRECISION": "ieee" if exact else "tf32",
         "num_warps": {16: 1, 32: 1, 64: 4, 128: 8}[block],
     }
 
