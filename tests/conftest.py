@@ -1,4 +1,7 @@
-"""What every test may rely on: one torch thread, repeatable hypothesis examples, the command in-process."""
+"""What every test may rely on: one torch thread, repeatable hypothesis examples, the command in-process.
+
+Without a GPU, Triton's kernels are interpreted: it looks where they are declared, so before `looped` is imported.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ from typing import NamedTuple
 import pytest
 import torch
 from hypothesis import settings
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 from looped.cli import main
 

@@ -6,12 +6,13 @@ A seed whose gradient is not finite is stopped for good: its weights stay as the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from looped.model import kernels
+from looped.model import kernels, plain
 from looped.training.config import TrainConfig
 
 EPSILON = 1e-8
@@ -60,20 +61,10 @@ def update(
     lr, correct1, correct2 = hyper.unbind(dim=1)
     lr = torch.where(alive, lr, 0.0)  # a stopped seed learns at rate 0
     clip = (config.clip / (norm + 1e-6)).clamp(max=1.0)
-    if weights.is_cuda and kernels.available():
-        rates = torch.stack([lr, correct1, correct2, clip, alive.float()], dim=1)
-        kernels.adamw(
-            weights, grad, moments.mean, moments.square, moments.average,
-            rates, config.betas, config.weight_decay, EPSILON, config.ema,
-        )  # fmt: skip
-        return norm
-    b1, b2 = config.betas
-    grad = torch.where(alive[:, None], grad * clip[:, None], 0.0)
-    moments.mean.lerp_(grad, 1 - b1)
-    moments.square.mul_(b2).addcmul_(grad, grad, value=1 - b2)
-    root = moments.square.div(correct2[:, None]).sqrt_().add_(EPSILON)
-    weights.mul_((1 - lr * config.weight_decay)[:, None])
-    weights.sub_(moments.mean.mul((lr / correct1)[:, None]).div_(root))
-    if moments.average is not None:
-        moments.average.lerp_(weights, alive[:, None] * (1 - config.ema))  # a stopped seed's stays
+    rates = torch.stack([lr, correct1, correct2, clip, alive.float()], dim=1)
+    ops: Any = kernels if weights.is_cuda and kernels.available() else plain
+    ops.adamw(
+        weights, grad, moments.mean, moments.square, moments.average,
+        rates, config.betas, config.weight_decay, EPSILON, config.ema,
+    )  # fmt: skip
     return norm

@@ -1,4 +1,4 @@
-"""The layer in one kernel against the layer in parts. On a machine without a GPU only who may use it is tested."""
+"""The layer in one kernel against the layer in parts, and who may use it."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from functools import partial
 
 import pytest
 import torch
+from ways import KERNELS, NEEDS_GPU, device_of
 
 from looped.model import LoopedTransformer, attention, block, kernels
 
 MakeModel = Callable[..., tuple[LoopedTransformer, torch.Tensor]]
 NARROW = {"width": 32, "heads": 4, "bands": (2, 2, 2, 2)}
-needs_gpu = pytest.mark.skipif(
-    not (torch.cuda.is_available() and kernels.available()), reason="needs a GPU and Triton"
-)
 
 
-@needs_gpu
+@pytest.mark.parametrize("way", KERNELS)
 @pytest.mark.parametrize("changes", [NARROW, {"width": 16, "heads": 2, "bands": (2, 2)}], ids=["32", "16"])
 @pytest.mark.parametrize(("rows", "size"), [(3, 37), (1, 1), (2, 64), (5, 1000)])
 def test_one_kernel_gives_what_the_parts_give(
-    make_model: MakeModel, changes: dict[str, object], rows: int, size: int
+    make_model: MakeModel, changes: dict[str, object], rows: int, size: int, way: str
 ) -> None:
+    device = device_of(way)
     model, flat = make_model(seeds=3, **changes)
-    layer = model.prepare(flat.cuda()).layers[0]
-    state = torch.randn(3, rows, size, model.config.width, generator=torch.Generator().manual_seed(1)).cuda()
+    layer = model.prepare(flat.to(device)).layers[0]
+    generator = torch.Generator().manual_seed(1)
+    state = torch.randn(3, rows, size, model.config.width, generator=generator).to(device)
     parts = block.apply_layer(layer, state, partial(attention.attend, model.config))
     with torch.inference_mode():
-        assert kernels.suits_narrow(model.config, layer, state)
+        assert kernels.suits_narrow(model.config, layer, state) == (way == "cuda")
         torch.testing.assert_close(
             kernels.narrow_layer(model.config, layer, state), parts, atol=2e-5, rtol=2e-5
         )
 
 
-@needs_gpu
+@NEEDS_GPU
 def test_many_steps_end_where_the_parts_end(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     model, flat = make_model(seeds=2, **NARROW)
     weights = model.prepare(flat.cuda())

@@ -1,6 +1,6 @@
 """Folding by hand against `model.fold` and autograd: the same weights for the loop, the same flat gradient.
 
-On the CPU it runs on the plain twins of the kernels (`model/plain.py`), on CUDA on the kernels themselves.
+Each runs on the plain twins of the kernels (`model/plain.py`) and on the kernels themselves (`tests/ways.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from ways import CUDA, WAYS, device_of, ops_of
 
 from looped.model import LoopedTransformer, ModelConfig, build, kernels
 from looped.training import folding
@@ -27,8 +28,6 @@ CASES = {
     "layers before the loop": replace(SMALL, before=3),
     "universal": replace(SMALL, kind="universal", halting="act", injection=False),
 }
-NEEDS_GPU = pytest.mark.skipif(not (torch.cuda.is_available() and kernels.available()), reason="needs a GPU")
-DEVICES = ["cpu", pytest.param("cuda", marks=NEEDS_GPU)]
 
 
 def given(case: str, seeds: int, device: str) -> tuple[LoopedTransformer, Tensor]:
@@ -48,11 +47,14 @@ def assert_near(got: Tensor, right: Tensor) -> None:
     torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seeds", [1, 3])
 @pytest.mark.parametrize("case", CASES)
-def test_by_hand_equals_autograd(case: str, seeds: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, flat = given(case, seeds, device)
+def test_by_hand_equals_autograd(case: str, seeds: int, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "interpreted" and seeds > 1 and case in ("wider than a tile", "deep", "universal"):
+        pytest.skip("takes a minute")
+    monkeypatch.setattr(folding, "plain", ops_of(way))
+    model, flat = given(case, seeds, device_of(way))
     leaf = flat.clone().requires_grad_()
     right = model.fold(leaf).tensors()
     by_hand = folding.Folding(model, flat, torch.float32)
@@ -68,7 +70,7 @@ def test_by_hand_equals_autograd(case: str, seeds: int, device: str, monkeypatch
     assert all(not gap.any() for gap in model.layout.padding(got))
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", ["cpu", CUDA])
 def test_products_in_bf16_get_what_a_cast_gives(device: str) -> None:
     model, flat = given("deep", 3, device)
     folded = folding.Folding(model, flat, torch.bfloat16).folded
@@ -98,7 +100,7 @@ def test_only_the_gpu_goes_this_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not folding.suits(flat, torch.float64)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", ["cpu", CUDA])
 @pytest.mark.parametrize("method", ["fop-loop-adaptive", "ntp"])
 def test_training_is_the_same_both_ways(
     method: str, device: str, tiny, monkeypatch: pytest.MonkeyPatch

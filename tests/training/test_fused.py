@@ -1,6 +1,6 @@
 """The loop written out by hand against autograd: the same loss and the same gradients.
 
-On the CPU it runs on the plain twins of the kernels (`model/plain.py`), on CUDA on the kernels themselves.
+Each runs on the plain twins of the kernels (`model/plain.py`) and on the kernels themselves (`tests/ways.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from ways import CUDA, NEEDS_GPU, WAYS, device_of, ops_of
 
 from looped.batches import Batch
 from looped.model import kernels
@@ -32,31 +33,33 @@ CASES = {
     "a mark that halts": ("copy", "fop-loop-adaptive", {"halting": "mark", "positions": "start"}),
     "learned positions": ("copy", "fop-loop-adaptive", {"positions": "learned", "max_positions": 64}),
 }
-DEVICES = [
-    "cpu",
-    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")),
-]
 
 
-def config_of(case: str) -> TrainConfig:
+# Of these the interpreter takes minutes, and nothing is in them that is in none of the others.
+LONG_LOOPS = ("copy", "next token", "fixed loops", "learned positions")
+
+
+def config_of(case: str, way: str = "plain") -> TrainConfig:
     task, method, changes = CASES[case]
     config = make(task, method, "fast", (3, 5))
     small = replace(config.model, width=32, heads=4, layers=2, **changes)
     extra, trailing = 2 if case == "copy" else 0, "batch" if case == "padded" else "own"
-    return replace(config, model=small, max_length=6, batch=12, extra=extra, trailing=trailing)
+    length, batch = (2, 4) if way == "interpreted" else (6, 12)
+    return replace(config, model=small, max_length=length, batch=batch, extra=extra, trailing=trailing)
 
 
 def gradients(
-    config: TrainConfig, device: str, precision: torch.dtype
+    config: TrainConfig, way: str, precision: torch.dtype
 ) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor, list[torch.Tensor]]:
     """Loss and gradients by autograd in fp32, then by hand in the given precision."""
+    device = device_of(way)
     engine = Engine(config, device, graphs=False)
     plain = GradientStore(accumulate=False)
     engine.model.linear = plain.linear
     noise = torch.Generator(device).manual_seed(0)
     # Weights that start at 0 would hide a missing bias.
     weights = engine.weights + 0.1 * torch.randn(engine.weights.shape, device=device, generator=noise)
-    stage = engine.stage(5)
+    stage = engine.stage(min(5, config.max_length))
     batch, _ = engine.draw(stage)
     folded = engine.model.prepare(weights)
     assert stage.plan is not None
@@ -66,14 +69,17 @@ def gradients(
     expected_grads = plain.close(leaves)
     leaves = plain.open(folded, precision)
     loop = FusedLoop(engine.model, len(config.seeds), stage.plan, stage.packing, leaves.layers[0].qkv)
+    loop.ops = ops_of(way)
     got, got_grads = loop.backpropagate(leaves, batch, **options)
     return expected.loss, expected_grads, got.loss, got_grads
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", CASES)
-def test_by_hand_equals_autograd(case: str, device: str) -> None:
-    expected_loss, expected, loss, got = gradients(config_of(case), device, torch.float32)
+def test_by_hand_equals_autograd(case: str, way: str) -> None:
+    if way == "interpreted" and case in LONG_LOOPS:
+        pytest.skip("takes minutes")
+    expected_loss, expected, loss, got = gradients(config_of(case, way), way, torch.float32)
     torch.testing.assert_close(loss, expected_loss)
     assert len(expected) == len(got)
     for right, mine in zip(expected, got, strict=True):
@@ -81,19 +87,19 @@ def test_by_hand_equals_autograd(case: str, device: str) -> None:
         assert float((right - mine).norm()) <= 1e-5 * float(right.norm()) + 1e-7
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_gradient_is_held_the_same_both_ways(device: str) -> None:
-    config = replace(config_of("copy"), steady=0.5)
-    _, expected, _, got = gradients(config, device, torch.float32)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_gradient_is_held_the_same_both_ways(way: str) -> None:
+    config = replace(config_of("padded" if way == "interpreted" else "copy", way), steady=0.5)
+    _, expected, _, got = gradients(config, way, torch.float32)
     for right, mine in zip(expected, got, strict=True):
         assert float((right - mine).norm()) <= 1e-5 * float(right.norm()) + 1e-7
-    _, free, _, _ = gradients(replace(config, steady=0.0), device, torch.float32)
+    _, free, _, _ = gradients(replace(config, steady=0.0), way, torch.float32)
     assert any(
         float((one - other).norm()) > 0.01 * float(one.norm()) for one, other in zip(free, got, strict=True)
     )
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", ["cpu", CUDA])
 def test_noise_is_the_same_both_ways(device: str) -> None:
     engine = Engine(
         replace(config_of("no injection"), noise=0.3), device, graphs=False, precision=torch.float32
@@ -119,16 +125,16 @@ def test_noise_is_the_same_both_ways(device: str) -> None:
     assert not torch.allclose(losses[0], quiet)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_bf16_is_close(device: str) -> None:
-    expected_loss, expected, loss, got = gradients(config_of("copy"), device, torch.bfloat16)
+@pytest.mark.parametrize("way", ["plain", CUDA])
+def test_bf16_is_close(way: str) -> None:
+    expected_loss, expected, loss, got = gradients(config_of("copy"), way, torch.bfloat16)
     torch.testing.assert_close(loss, expected_loss, rtol=0.02, atol=0.0)
     for right, mine in zip(expected, got, strict=True):
         assert mine.dtype == torch.float32
         assert float((right - mine).norm()) <= 0.05 * float(right.norm()) + 1e-4
 
 
-@pytest.mark.skipif(not (torch.cuda.is_available() and kernels.available()), reason="needs a GPU")
+@NEEDS_GPU
 @pytest.mark.parametrize("case", CASES)
 def test_graphs_give_what_eager_steps_give(case: str) -> None:
     losses = []

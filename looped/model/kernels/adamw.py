@@ -1,4 +1,4 @@
-"""AdamW over flat weights in one pass: clip, moments, decay, update, average. `optimizer.update` is its meaning."""
+"""AdamW over flat weights in one pass: clip, moments, decay, update, average."""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -18,7 +18,7 @@ def adamw(
     weights: Tensor, grad: Tensor, mean: Tensor, square: Tensor, average: Tensor | None,
     rates: Tensor, betas: tuple[float, float], decay: float, epsilon: float, ema: float,
 ) -> None:  # fmt: skip
-    """One AdamW step in place, and the weights' average; `rates` [S, 5]: see `optimizer.update`."""
+    """One AdamW step in place, and the weights' average; `rates` [S, 5]: see `plain.adamw`."""
     s, size = weights.shape
     _adamw[(-(-size // WIDE), s)](
         weights, grad, mean, square, weights if average is None else average, rates, size,
