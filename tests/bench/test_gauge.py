@@ -85,3 +85,9 @@ def test_a_reading_is_the_mean_of_its_calls_and_the_median_of_its_rounds(
     calls: list[int] = []
     assert gauge.median_seconds(lambda: calls.append(1), CPU, rounds=3, times=2) == 3.0
     assert len(calls) == 1 + 3 * 2
+
+
+def test_a_ceiling_is_the_best_of_its_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([0.0, 8.0, 10.0, 14.0, 20.0, 120.0])  # 2, 1 and 25 s a product
+    monkeypatch.setattr(gauge, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    assert gauge.ceiling_tflops(CPU, torch.float32, rounds=3) == pytest.approx(2 * 1024**3 / 1e12)
