@@ -3,7 +3,8 @@
 A *stage* is a maximum length. With stratified lengths, row i of a batch draws its length from the i-th of `batch`
 equal parts of 1..max: every length is equally likely over the batch, as with independent draws, but each row's
 number of loop steps is known to within one, so that the shapes of a stage never change. So is its size: with
-`trailing=own` nothing past it counts, and nothing past it has to be computed.
+`trailing=own` nothing past it counts, and nothing past it has to be computed. Of independent draws, sorted, no more is
+known than how far each is likely to go (`seats`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from torch import Tensor
 
 from looped import loops, methods, tasks
 from looped.training.config import TrainConfig
+
+RARE = 1e-7  # of batches that have more rows in the loop at some step than there are seats
 
 
 def max_length(config: TrainConfig, step: int) -> int:
@@ -90,20 +93,54 @@ class Strata:
 def strata(config: TrainConfig, longest: int) -> Strata:
     """Splits the lengths 1..longest evenly over the rows, for each variant of the task alike."""
     task, method = tasks.get(config.task), methods.get(config.method)
-    rule = loops.parse(config.loops)
     rows: list[tuple[int, ...]] = []
     for i in range(config.batch):
         part, variant = divmod(i, task.variants)
         parts = -(-(config.batch - variant) // task.variants)
         first, last = 1 + part * longest // parts, -(-(part + 1) * longest // parts)
-        own = task.steps(torch.tensor([first, last]), torch.tensor([variant, variant]))
-        low, high = method.steps(task, own, config.max_length).tolist()
-        if not rule.plain:
-            low, high = rule.bounds(task, own, last)
         size = task.row_size(last if config.trailing == "own" else longest) + method.pause
-        rows.append((part, parts, first, last, variant, low, high + config.extra, size))
+        rows.append((part, parts, first, last, variant, *_bounds(config, first, last, variant), size))
     rows.sort(key=lambda row: (row[6], row[5], row[7]), reverse=True)
     return Strata(*zip(*rows, strict=True))
+
+
+def _bounds(config: TrainConfig, first: int, last: int, variant: int) -> tuple[int, int]:
+    """The fewest and the most loop steps of a row of such lengths."""
+    task, rule = tasks.get(config.task), loops.parse(config.loops)
+    own = task.steps(torch.tensor([first, last]), torch.tensor([variant, variant]))
+    low, high = methods.get(config.method).steps(task, own, config.max_length).tolist()
+    if not rule.plain:
+        low, high = rule.bounds(task, own, last)
+    return low, high + config.extra
+
+
+def seats(config: TrainConfig, longest: int) -> tuple[int, ...]:
+    """How many loop steps there are for each row of a batch of independent draws, sorted by T, longest first.
+
+    A graph's shapes are fixed, and the middle one of 64 rows hardly ever needs as many steps as the longest. At each
+    step there is room for as many rows as still need it in all but one batch of 1 / `RARE`: in a whole training of the
+    paper's, one row or none is read before its last step.
+    """
+    variants = tasks.get(config.task).variants
+    most = [_bounds(config, n, n, variant)[1] for n in range(1, longest + 1) for variant in range(variants)]
+    taken = [
+        _most(config.batch, sum(steps >= t for steps in most) / len(most)) for t in range(1, max(most) + 1)
+    ]
+    return tuple(sum(rows > i for rows in taken) for i in range(config.batch))
+
+
+def _most(batch: int, share: float) -> int:
+    """The rows of a batch that there are at most, each with probability `share`, in all but one of 1 / `RARE`."""
+    if share == 1:
+        return batch
+    tail, rows = 0.0, batch
+    while rows > 0:
+        ways = math.lgamma(batch + 1) - math.lgamma(rows + 1) - math.lgamma(batch - rows + 1)
+        tail += math.exp(ways + rows * math.log(share) + (batch - rows) * math.log1p(-share))
+        if tail > RARE:
+            break
+        rows -= 1
+    return rows
 
 
 def draw_lengths(

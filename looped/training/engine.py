@@ -11,7 +11,7 @@ Both give the same numbers up to rounding. The engine knows nothing of files, di
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -42,6 +42,9 @@ class Stage:
     sizes: Int[Tensor, "B"]  # positions of each row that may count
     packing: Packing  # positions of each row that are computed
     strata: Strata | None  # None: lengths are drawn independently
+    seats: (
+        Int[Tensor, "B"] | None
+    )  # loop steps there are for each row, where that is fixed before it is drawn
     plan: Plan | None  # None: made anew for each batch
     part: Int[Tensor, "B"]
     parts: Int[Tensor, "B"]
@@ -133,17 +136,20 @@ class Engine:
         row_size = self.task.row_size(longest)
         split, mine = curriculum.strata(self.config, longest), self.world.rows
         plan: Plan | None = curriculum.plan(list(split.lower[mine]), list(split.upper[mine]))
-        stratified = self.config.lengths == "stratified"
-        if not stratified:  # a graph needs fixed shapes, so there every row runs to the end
-            plan = Plan((self.config.batch,) * split.upper[0], (0,) * split.upper[0]) if self.graphs else None
+        seats, stratified = None, self.config.lengths == "stratified"
+        if not stratified:
+            plan = None
+            if self.graphs:  # which need fixed shapes
+                seats = curriculum.seats(self.config, longest)
+                plan = curriculum.plan([1] * len(seats), list(seats))
 
         def tensor(values: tuple[int, ...]) -> Int[Tensor, "B"]:
             return torch.tensor(values, device=self.device)
 
         return Stage(
-            longest, row_size, tensor(split.size), self._packing(split), split if stratified else None, plan,
-            tensor(split.part), tensor(split.parts), tensor(split.first), tensor(split.last), tensor(split.variant),
-            split.upper[0],
+            longest, row_size, tensor(split.size), self._packing(split), split if stratified else None,
+            None if seats is None else tensor(seats), plan, tensor(split.part), tensor(split.parts),
+            tensor(split.first), tensor(split.last), tensor(split.variant), split.upper[0],
         )  # fmt: skip
 
     def _packing(self, split: Strata) -> Packing:
@@ -183,7 +189,10 @@ class Engine:
         if stage.strata is not None:
             return batch, lengths == stage.longest
         order = steps.argsort(descending=True, stable=True)
-        return batch.rows(order), (lengths == stage.longest)[order]
+        batch = batch.rows(order)
+        if stage.seats is not None:  # a row that has none for its last steps is read before them
+            batch = replace(batch, steps=torch.minimum(batch.steps, stage.seats))
+        return batch, (lengths == stage.longest)[order]
 
     # --- the body of a step --------------------------------------------------------------------------------
     def _body(self, stage: Stage) -> Readings:

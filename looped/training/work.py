@@ -56,8 +56,8 @@ def of_stage(config: TrainConfig, longest: int, by: Way) -> Work:
     upper, sizes = split.upper, split.size
     if not config.packs:
         sizes = (max(sizes),) * len(sizes)
-    if config.lengths == "iid" and by != "cpu":  # a graph's shapes are fixed: every row runs to the end
-        upper = (upper[0],) * len(upper)
+    if config.lengths == "iid" and by != "cpu":
+        upper = curriculum.seats(config, longest)
     rows = list(zip(sizes, upper, strict=True))
     positions, d, e = sum(size * t for size, t in rows), model.width, model.expansion
     near = sum(size * min(t, config.backprop) for size, t in rows) if config.backprop else positions

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
+from math import comb
 
 import pytest
 import torch
@@ -160,6 +162,34 @@ def test_stratified_lengths_are_uniform_over_the_batch(tiny) -> None:
     assert torch.allclose(share, torch.full((7,), 1 / 7), atol=0.003)
     spread = torch.stack([(drawn == n).sum(1).double() for n in range(1, 8)]).var(1)
     assert float(spread.max()) < 1.0, "each batch holds nearly its share of every length"
+
+
+@pytest.mark.parametrize("method_name", ["fop-loop-adaptive", "fop-loop-fixed"])
+@pytest.mark.parametrize("task_name", sorted(tasks.TASKS))
+def test_independent_draws_find_their_seats(tiny, task_name: str, method_name: str) -> None:
+    task, method = tasks.get(task_name), methods.get(method_name)
+    config = tiny(task_name, method_name, lengths="iid", max_length=12, batch=64)
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(1, 10, (5000, 64), generator=generator)
+    variants = torch.randint(task.variants, (5000, 64), generator=generator)
+    steps = method.steps(task, task.steps(lengths, variants), 12).sort(dim=1, descending=True).values
+    seats = torch.tensor(curriculum.seats(config, 9))
+    assert bool((steps <= seats).all())
+    assert int(seats[0]) == int(steps.max())
+    if method.adaptive:
+        assert int(seats.sum()) < 0.85 * 64 * int(seats[0]), "and not all to the end"
+
+
+@pytest.mark.parametrize("share", [Fraction(1, 20), Fraction(1, 2), Fraction(19, 20), Fraction(1)])
+@pytest.mark.parametrize("batch", [1, 8, 64, 300])
+def test_there_are_seats_for_all_but_rare_batches(batch: int, share: Fraction) -> None:
+    def more_than(rows: int) -> Fraction:
+        each = (comb(batch, k) * share**k * (1 - share) ** (batch - k) for k in range(rows + 1, batch + 1))
+        return sum(each, Fraction())
+
+    found = curriculum._most(batch, float(share))
+    assert more_than(found) <= curriculum.RARE
+    assert more_than(found - 1) > curriculum.RARE, "and not one more than that takes"
 
 
 @pytest.mark.parametrize("batch", [2, 3, 7, 33])

@@ -10,7 +10,7 @@ from looped.errors import InputError
 from looped.evaluation.measure import Subject, measure
 from looped.methods import METHODS
 from looped.model import LoopedTransformer
-from looped.training import curriculum
+from looped.training import curriculum, optimizer
 from looped.training.engine import Engine
 
 
@@ -83,6 +83,33 @@ def test_rows_are_sorted_by_their_steps_and_fit_their_plan(tiny, lengths: str) -
         if lengths == "iid":
             assert bool((batch.steps.diff(dim=1) <= 0).all())
         assert longest.shape == batch.steps.shape
+
+
+@pytest.mark.parametrize("task", ["copy", "multiplication"])
+def test_fixed_shapes_give_what_each_batchs_own_do(tiny, task: str) -> None:
+    losses = []
+    for fixed in (False, True):
+        engine = Engine(tiny(task, lengths="iid", max_length=5, start_length=5, batch=24))
+        engine.graphs = fixed  # as where a step is captured
+        stage = engine.stage(5)
+        assert (stage.plan is not None) == fixed
+        engine._hyper.copy_(torch.tensor(optimizer.hyper(engine.config, 1.0, 0)))
+        losses.append(torch.stack([engine._body(stage).loss for _ in range(5)]))
+    torch.testing.assert_close(losses[0], losses[1])
+
+
+def test_a_row_without_a_seat_is_read_where_its_seat_ends(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curriculum, "RARE", 0.5)  # half of the batches have too few
+    engine = Engine(tiny(lengths="iid", max_length=5, start_length=5, batch=24))
+    exact, _ = engine.draw(engine.stage(5))
+    engine = Engine(engine.config)
+    engine.graphs = True
+    stage = engine.stage(5)
+    assert stage.seats is not None
+    batch, _ = engine.draw(stage)
+    assert bool((exact.steps > stage.seats).any())
+    assert torch.equal(batch.steps, torch.minimum(exact.steps, stage.seats))
+    assert bool(engine._body(stage).loss.isfinite().all())
 
 
 def test_accuracy_at_the_longest_is_no_number_where_nothing_is_long(tiny) -> None:
