@@ -45,6 +45,9 @@ engines: $(STAMP) ## the engines ray and slurm against real ones, installed wher
 docs: $(STAMP) ## the documentation site, into site/, without a request to anywhere
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	$(BIN)/zensical build --strict
+	@# Pages show figures that lie outside docs/. The site has its own, so that it can be put anywhere.
+	rm -rf site/figures && cp -r results/figures site/figures
+	for page in site/*.html; do sed 's#\.\./results/figures/#figures/#g' "$$page" >"$$page.new" && mv "$$page.new" "$$page"; done
 
 clean: ## remove the environment and everything generated
 	rm -rf $(VENV) build dist demo site .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
