@@ -11,11 +11,13 @@
 | `halt=p`           | where the model itself says that it is done, else at the last   | yes        |
 | `halt-mode`        | at the step at which its halting head most probably halts       | no         |
 
-Without a number, `threshold`'s ε is .01, `settled`'s .1 (of the state's size), and k is 3. A compiled model says yes or
-no; one with a halting head is done once it has halted with probability p, .5 unless given (with ACT, once every
-position that counts has halted, whatever p). Where two steps are equally sure, the earlier one is taken. `converged`
-names the step at which it knows; the answer it gives has stood since k steps before. A mean over examples is eq. 2's
-mean over all positions, because examples of one length have equally many positions that count.
+Without a number, `threshold`'s ε is .01, `settled`'s .1 (of the state's size), and k is 3. `confidence=.25` leaves
+out the first quarter of the steps, and so does `confidence-batch=.25`: the paper looks at part of them, and after one
+step many a model writes a token and is sure that nothing follows. A compiled model says yes or no; one with a halting
+head is done once it has halted with probability p, .5 unless given (with ACT, once every position that counts has
+halted, whatever p). Where two steps are equally sure, the earlier one is taken. `converged` names the step at which
+it knows; the answer it gives has stood since k steps before. A mean over examples is eq. 2's mean over all positions,
+because examples of one length have equally many positions that count.
 
 A rule that decides on the fly is stated once, as a question about the present step (`OnlineRule.stops`); its
 answer on a grid follows, and `decode.run_adaptive` uses the same question to let finished rows leave. A
@@ -120,21 +122,33 @@ class Oracle(OnlineRule):
 class Confidence(Rule):
     """Stops each example where it is surest."""
 
-    name = "confidence"
+    base = "confidence"
+
+    def __init__(self, after: float = 0.0) -> None:
+        if not 0 <= after < 1:
+            raise InputError(f"confidence can leave out a share of the steps from 0 to below 1, not {after}")
+        self.after = after
+        self.name = f"{self.base}={after:g}" if after else self.base
 
     def steps(self, grid: StepGrid) -> Int[Tensor, "S N"]:
         """The step of least surprise, per example."""
-        return grid.surprise.argmin(1) + 1
+        first = self.first(grid)
+        return grid.surprise[:, first:].argmin(1) + first + 1
+
+    def first(self, grid: StepGrid) -> int:
+        """How many of the grid's steps are left out."""
+        return int(self.after * grid.max_steps)
 
 
-class ConfidenceBatch(Rule):
+class ConfidenceBatch(Confidence):
     """Stops all examples together, where they are surest on average."""
 
-    name = "confidence-batch"
+    base = "confidence-batch"
 
     def steps(self, grid: StepGrid) -> Int[Tensor, "S N"]:
         """One step per seed, for all its examples."""
-        best = grid.surprise.double().mean(2).argmin(1) + 1
+        first = self.first(grid)
+        best = grid.surprise[:, first:].double().mean(2).argmin(1) + first + 1
         return best[:, None].expand(-1, grid.correct.shape[2])
 
 
@@ -234,8 +248,8 @@ def _parameter(kind: type[int] | type[float]) -> Callable[[str], int | float]:
 
 RULES: Mapping[str, tuple[Callable[..., Rule], Callable[[str], int | float] | None]] = {
     "oracle": (Oracle, None),
-    "confidence": (Confidence, None),
-    "confidence-batch": (ConfidenceBatch, None),
+    "confidence": (Confidence, _parameter(float)),
+    "confidence-batch": (ConfidenceBatch, _parameter(float)),
     "threshold": (Threshold, _parameter(float)),
     "converged": (Converged, _parameter(int)),
     "settled": (Settled, _parameter(float)),

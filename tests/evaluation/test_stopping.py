@@ -39,6 +39,11 @@ SURPRISE_CASES = [
     ("confidence", FALLING, 6),
     ("confidence", DIP, 4),
     ("confidence", TIE, 3),
+    ("confidence=0.5", TIE, 5),  # of steps 4 to 6
+    ("confidence=0.7", DIP, 5),
+    ("confidence=0.99", FALLING, 6),  # the last is always there
+    ("confidence=0", DIP, 4),
+    ("confidence-batch=0.5", TIE, 5),
     ("threshold", FLAT, 6),  # never under it: the last step
     ("threshold", FALLING, 4),
     ("threshold", DIP, 2),
@@ -144,7 +149,11 @@ def test_a_parameter_is_part_of_the_name(name: str, canonical: str) -> None:
         ("", "unknown stopping rule ''"),
         ("Threshold", "unknown stopping rule"),
         ("oracle=3", "oracle takes no parameter"),
-        ("confidence=", "confidence takes no parameter"),
+        ("halt-mode=", "halt-mode takes no parameter"),
+        ("confidence=", "'' is no parameter for a stopping rule: it takes a number"),
+        ("confidence=1", "confidence can leave out a share of the steps from 0 to below 1, not 1.0"),
+        ("confidence-batch=-0.1", "a share of the steps from 0 to below 1, not -0.1"),
+        ("confidence=nan", "a share of the steps from 0 to below 1, not nan"),
         ("threshold=", "takes a number"),
         ("threshold=small", "'small' is no parameter"),
         ("threshold=0", "must be a number above 0"),
