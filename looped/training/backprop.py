@@ -79,6 +79,9 @@ def backpropagate(
         # rows before `far` end `most` or more steps from here: nothing flows into them yet
         far = plan.leaving[t + most - 2] if most and t + most - 1 <= len(plan.active) else 0
         far = far if recompute else 0
+        if far == active:  # nor into any other: none ends here or soon
+            starts.pop()
+            continue
         rows, here = packing.part(far, active), slice(packing.ends[far], packing.ends[active])
         if leaving < active:
             there = slice(packing.ends[leaving], packing.ends[active])

@@ -191,6 +191,20 @@ def test_the_gradient_of_the_last_steps_only(tiny, most: int, accumulate: bool, 
     check(got, slow(config, weights, batch, depth))
 
 
+@pytest.mark.parametrize("most", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [("fop-loop-fixed", {}), ("ntp-loop", {}), ("fop-loop-adaptive", {"loops": "2T"})],
+    ids=["fixed", "next token", "twice T"],
+)
+def test_steps_that_nothing_flows_through(tiny, method: str, changes: dict[str, str], most: int) -> None:
+    config = tiny("parity", method, max_length=5, model={"init_std": 0.3}, **changes)
+    weights, batch, plan = drawn(config)
+    assert plan.leaving[0] == plan.active[0], "none ends at the first step"
+    depth = torch.full_like(batch.steps, most)
+    check(fast(config, weights, batch, plan, depth=depth, most=most), slow(config, weights, batch, depth))
+
+
 def test_every_problem_may_have_its_own_depth(tiny) -> None:
     config = tiny(max_length=6, model={"init_std": 0.3})
     weights, batch, plan = drawn(config)
