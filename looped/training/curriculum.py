@@ -114,6 +114,12 @@ def _bounds(config: TrainConfig, first: int, last: int, variant: int) -> tuple[i
     return low, high + config.extra
 
 
+def every_steps(config: TrainConfig, longest: int) -> list[int]:
+    """The most loop steps of every kind of problem: of each length and variant."""
+    variants = tasks.get(config.task).variants
+    return [_bounds(config, n, n, variant)[1] for n in range(1, longest + 1) for variant in range(variants)]
+
+
 def seats(config: TrainConfig, longest: int) -> tuple[int, ...]:
     """How many loop steps there are for each row of a batch of independent draws, sorted by T, longest first.
 
@@ -121,10 +127,9 @@ def seats(config: TrainConfig, longest: int) -> tuple[int, ...]:
     step there is room for as many rows as still need it in all but one batch of 1 / `RARE`: in a whole training of the
     paper's, one row or none is read before its last step.
     """
-    variants = tasks.get(config.task).variants
-    most = [_bounds(config, n, n, variant)[1] for n in range(1, longest + 1) for variant in range(variants)]
+    each = every_steps(config, longest)
     taken = [
-        _most(config.batch, sum(steps >= t for steps in most) / len(most)) for t in range(1, max(most) + 1)
+        _most(config.batch, sum(steps >= t for steps in each) / len(each)) for t in range(1, max(each) + 1)
     ]
     return tuple(sum(rows > i for rows in taken) for i in range(config.batch))
 

@@ -149,7 +149,8 @@ class Engine:
         return Stage(
             longest, row_size, tensor(split.size), self._packing(split), split if stratified else None,
             None if seats is None else tensor(seats), plan, tensor(split.part), tensor(split.parts),
-            tensor(split.first), tensor(split.last), tensor(split.variant), split.upper[0],
+            tensor(split.first), tensor(split.last), tensor(split.variant),
+            max(curriculum.every_steps(self.config, longest)),
         )  # fmt: skip
 
     def _packing(self, split: Strata) -> Packing:

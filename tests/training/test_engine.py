@@ -112,6 +112,14 @@ def test_a_row_without_a_seat_is_read_where_its_seat_ends(tiny, monkeypatch: pyt
     assert bool(engine._body(stage).loss.isfinite().all())
 
 
+def test_independent_draws_may_be_of_any_variant(tiny) -> None:
+    changes = {"lengths": "iid", "batch": 1, "max_length": 5, "start_length": 5, "supervision": "best"}
+    engine = Engine(tiny("multiplication", seeds=tuple(range(8)), **changes))
+    assert engine.stage(5).most == 10, "twice five, though a batch of one has room for one variant only"
+    for _ in range(4):
+        assert bool(engine.step().loss.isfinite().all())
+
+
 def test_accuracy_at_the_longest_is_no_number_where_nothing_is_long(tiny) -> None:
     engine = Engine(tiny(lengths="iid", batch=1, max_length=4, start_length=4, seeds=tuple(range(20))))
     readings = engine.step()
