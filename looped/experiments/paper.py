@@ -231,8 +231,13 @@ def make_jobs(
     figures: Sequence[Figure], choice: Choice, results: Path, save_seconds: float = 60.0
 ) -> list[Job]:
     """The jobs of some figures, each run once with all its plans."""
-    where = str(results.resolve())
+    where, found = str(results.resolve()), by_run(rows(figures, choice))
+    folders = [run.folder for run in found]
+    if same := [folder for folder in folders if folders.count(folder) > 1]:
+        raise InputError(
+            f"with {' '.join(choice.set)} set, {len(same)} lines would be one run, {same[0]}: leave one out with --methods"
+        )
     return [
         Job(run.folder, run.config, tuple(plan.fit(run) for plan in plans), where, save_seconds)
-        for run, plans in by_run(rows(figures, choice)).items()
+        for run, plans in found.items()
     ]

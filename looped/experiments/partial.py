@@ -1,7 +1,8 @@
 """What was measured before somebody had to stop: rows by input family and length, in one small file.
 
 Lengths are measured independently of each other, so whoever goes on takes these rows and measures the rest. They
-count only for the very weights they were measured with; a file that cannot be read counts for nothing.
+count only for the very weights that they were measured with, measured the same way; a file that cannot be read counts
+for nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ Rows = list[dict[str, Any]]
 class Partial:
     """Rows measured so far; kept in a file if it is given one."""
 
-    def __init__(self, path: Path | None, seeds: Sequence[Trained]) -> None:
-        self._path, self._weights = path, _fingerprint(seeds)
+    def __init__(self, path: Path | None, seeds: Sequence[Trained], way: str) -> None:
+        self._path, self._weights, self._way = path, _fingerprint(seeds), way
         self._parts: dict[str, Rows] = {}
         self.seconds = 0.0  # that the rows took
         if path is not None and path.is_file():
@@ -37,15 +38,19 @@ class Partial:
         self._parts[f"{family} {length}"] = rows
         self.seconds += seconds
         if self._path is not None:
-            data = {"weights": self._weights, "seconds": self.seconds, "parts": self._parts}
+            data = {
+                "weights": self._weights, "way": self._way, "seconds": self.seconds, "parts": self._parts,
+            }  # fmt: skip
             checkpoints.write(self._path, json.dumps(data).encode())
 
     def _read(self, path: Path) -> None:
         match _data(path):
-            case {"weights": self._weights, "parts": dict(parts), "seconds": float(seconds)} if all(
+            case {
+                "weights": self._weights, "way": self._way, "parts": dict(parts), "seconds": float(seconds)
+            } if all(
                 isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
                 for rows in parts.values()
-            ):
+            ):  # fmt: skip
                 self._parts, self.seconds = parts, seconds
 
 

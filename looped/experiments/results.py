@@ -68,6 +68,11 @@ def load(path: Path, device: torch.device, precision: Precision = "fp32") -> Loa
     for file, other in zip(files, seeds, strict=True):
         if other.config != seeds[0].config:
             raise InputError(f"{file} was trained with another configuration than {files[0]}")
+        if other.step != seeds[0].step:
+            raise InputError(
+                f"{files[0]} was saved at step {seeds[0].step} and {file} at {other.step}: "
+                "go on training, which saves them together"
+            )
     return stack(path, seeds, device, precision)
 
 
@@ -145,7 +150,8 @@ def make(
     loaded = load(run, device, plan.precision)
     for family in plan.families:
         check(loaded.subject, plan.lengths, plan.samples, stops=plan.stops, family=family)
-    partial = Partial(part, loaded.seeds)
+    way = f"{PRECISIONS[loaded.products]} {device.type} {provenance.commit()}"  # of which a result names one
+    partial = Partial(part, loaded.seeds, way)
     rows: Rows = []
     for family, length in itertools.product(plan.families, plan.lengths):
         found = partial.get(family, length)

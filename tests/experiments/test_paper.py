@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from looped import tasks
@@ -56,6 +58,17 @@ def test_figures_share_their_runs() -> None:
     assert plans["fop-loop-adaptive"] == 3, "accuracy, steps, rules"
     assert plans["fop-loop-fixed"] == 2, "accuracy far and near"
     assert plans["ntp"] == 1
+
+
+def test_two_lines_that_would_be_one_run_are_refused(tmp_path: Path) -> None:
+    halting = paper.get("halting")
+    choice = Choice(tasks=("parity",), set=("model.positions=start",))
+    with pytest.raises(
+        InputError, match=r"with model\.positions=start set, 2 lines would be one run, parity-fop"
+    ):
+        paper.make_jobs([halting], choice, tmp_path)
+    jobs = paper.make_jobs([halting], Choice(tasks=("parity",)), tmp_path)
+    assert len({job.name for job in jobs}) == len(jobs)
 
 
 # Golden: a measurement that is there must be found again.

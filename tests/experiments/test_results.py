@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from forked import FEW
 
+from looped import runs
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.measure import length_grid, measure
@@ -117,11 +119,26 @@ def test_a_measurement_goes_on_where_it_was_stopped(trained, tmp_path: Path, mon
         b"null",
         part.read_bytes()[:-9],
         part.read_bytes().replace(b'"weights": "', b'"weights": "0'),
+        part.read_bytes().replace(b'"way": "fp32 cpu', b'"way": "bf16 cuda'),
     ):
         measured.clear()
         part.write_bytes(damage)
         assert results.make(folder, plan, CPU, part=part)["rows"] == whole
         assert measured == [2, 4, 2, 4], "what cannot be trusted is measured again"
+
+
+def test_seeds_of_different_steps_are_not_measured_together(trained, tmp_path: Path) -> None:
+    folder, config = trained
+    mixed = tmp_path / "mixed"
+    shutil.copytree(folder, mixed)
+    _, second = runs.seed_files(mixed)
+    late = runs.load_seed(second)
+    with runs.Run(mixed, config) as run:
+        run.save_seed(late.seed, late.row, late.step + 7)
+    with pytest.raises(
+        InputError, match=rf"saved at step {late.step} and \S+ at {late.step + 7}: go on training"
+    ):
+        results.make(mixed, FEW, CPU)
 
 
 def test_the_curve_over_steps(trained) -> None:
