@@ -235,7 +235,8 @@ def make_jobs(
     folders = [run.folder for run in found]
     if same := [folder for folder in folders if folders.count(folder) > 1]:
         raise InputError(
-            f"with {' '.join(choice.set)} set, {len(same)} lines would be one run, {same[0]}: leave one out with --methods"
+            f"with {' '.join(choice.set)} set, {len(same)} lines would be one run, {same[0]}: "
+            "choose others with --methods"
         )
     return [
         Job(run.folder, run.config, tuple(plan.fit(run) for plan in plans), where, save_seconds)
