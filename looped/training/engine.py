@@ -42,9 +42,7 @@ class Stage:
     sizes: Int[Tensor, "B"]  # positions of each row that may count
     packing: Packing  # positions of each row that are computed
     strata: Strata | None  # None: lengths are drawn independently
-    seats: (
-        Int[Tensor, "B"] | None
-    )  # loop steps there are for each row, where that is fixed before it is drawn
+    seats: Int[Tensor, "B"] | None  # loop steps there are for each row, where they are fixed beforehand
     plan: Plan | None  # None: made anew for each batch
     part: Int[Tensor, "B"]
     parts: Int[Tensor, "B"]
