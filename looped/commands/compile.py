@@ -49,6 +49,8 @@ def run(args: Args) -> int:
             raise InputError(f"{option} must name a file in a folder that exists, not {path}")
         if path is not None:
             checkpoints.check_plain(path)
+    if args.out is not None and args.picture is not None and args.out.absolute() == args.picture.absolute():
+        raise InputError(f"--out and --picture are two files, not both {args.out}")
     if args.picture is not None and args.picture.suffix != ".svg":
         raise InputError(f"a picture's name ends in .svg, not {args.picture.suffix or 'nothing'!r}")
     if not 2 <= args.max_length <= LONGEST:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # torch is loaded when the demo starts, not when its help is 
 
 @dataclass(frozen=True)
 class Args:
-    """Train on short inputs, hold on long ones, draw it: a minute on two CPU cores."""
+    """Train on short inputs, hold on long ones, draw it: a minute or two on a CPU."""
 
     out: Path = Path("demo")
     """The folder for the pictures and the two runs; the same command again goes on from there."""

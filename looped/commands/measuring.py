@@ -103,14 +103,14 @@ class Ready:
             },
             "rows": [as_json(row) for rows in found.rows for row in rows],
         }
-        out = self.args.out
-        if out is not None:
-            checkpoints.write(out, (json.dumps(result, indent=1) + "\n").encode())
         if self.args.json:
             print_json(result)
         else:
             show(found.rows)
-        if out is not None:
+        if (out := self.args.out) is not None:  # last: a full disk loses no row
+            if found.interrupted and out.exists():  # a part of it is no reason to lose what was measured whole
+                out = out.with_name(f"{out.name}.partial")
+            checkpoints.write(out, (json.dumps(result, indent=1) + "\n").encode())
             note(f"wrote {out}")
         if found.interrupted:
             note("looped: interrupted; this is what was measured until then")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import tyro
 
@@ -75,9 +75,11 @@ def run(args: Args) -> int:
 def _questions(args: Args, solver: Solver) -> Iterator[tuple[list[list[str]], InputError | None]]:
     """Questions as they arrive, and a complaint where the line after them is none."""
     with ExitStack() as stack:
-        source = sys.stdin
-        if args.file is not None:
-            source = stack.enter_context(open(args.file, encoding="utf-8-sig"))
+        source: TextIO | None = sys.stdin
+        if args.file is not None:  # a byte that is no text is refused with its line, as on stdin
+            source = stack.enter_context(open(args.file, encoding="utf-8", errors="surrogateescape"))
+        if source is None:
+            raise InputError("there is nothing to read questions from: name one, or a --file")
         for parcel in parcels(source):
             questions: list[list[str]] = []
             complaint = None

@@ -17,6 +17,7 @@ import tyro
 from looped.commands import note, print_json, print_table
 from looped.errors import InputError
 from looped.experiments import board, jobs
+from looped.experiments.jobs import Job, Status
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,18 @@ def run(args: Args) -> int:
     found, problems = jobs.all_in(args.folder)
     if not found and not problems:
         raise InputError(f"{args.folder} holds no runs")
-    statuses = [jobs.standing(args.folder, job) for job in found]
+    known: list[tuple[Job, Status]] = []
+    for job in found:
+        try:
+            known.append((job, jobs.standing(args.folder, job)))
+        except InputError as error:  # a damaged result hides no other run
+            problems.append(str(error))
+    statuses = [status for _, status in known]
     if args.json:
-        for job, status in zip(found, statuses, strict=True):
+        for job, status in known:
             print_json(jobs.facts(job, status))
     else:
-        print_table(board.COLUMNS, [board.cells(*pair) for pair in zip(found, statuses, strict=True)])
+        print_table(board.COLUMNS, [board.cells(*pair) for pair in known])
     for problem in problems:
         note(f"looped: {problem}")
     note(board.totals(statuses))

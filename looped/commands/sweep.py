@@ -16,6 +16,7 @@ from typing import Annotated
 import tyro
 
 from looped.commands import note, print_json, print_table
+from looped.errors import InputError
 from looped.experiments import board, drive, engines, jobs, sweepfile
 from looped.experiments.drive import Outcome
 from looped.experiments.engines import Options
@@ -87,13 +88,16 @@ def work(
     engine: str, root: Path, batch: list[Job], options: Options, time_limit: float
 ) -> tuple[Outcome, int]:
     """Brings jobs to their end under the eyes of a person; also the exit status."""
+    if root.exists() and not root.is_dir():
+        raise InputError(f"{root} is a file, not a folder for runs")
     for job in batch:
         jobs.check_folder(root, job)
     statuses = [jobs.standing(root, job) for job in batch]
+    done = all(status.state == "done" for status in statuses)
+    started = None if done else engines.start(engine, root, options)
     note(f"{len(batch)} runs in {root}: {board.totals(statuses)}")
-    if all(status.state == "done" for status in statuses):
+    if started is None:
         return Outcome("complete", tuple(batch), tuple(statuses)), 0
-    started = engines.start(engine, root, options)
     with Interrupt() as asked:
         outcome = drive.drive(started, batch, watcher=board.watcher(), stop=asked, time_limit_s=time_limit)
     return outcome, asked.status or int(outcome.ending == "failed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import SymLogNorm
 from matplotlib.figure import Figure
 
+from looped import checkpoints
 from looped.compiler.compiled import Compiled
 from looped.model.weights import Layout
 from looped.rasp.program import Program
@@ -40,7 +42,9 @@ def draw(program: Program, made: Compiled, path: Path) -> None:
         axes = figure.add_subplot(below[0, step])
         _state(axes, state, names, program, first=step == 0)
         axes.set_title("before the loop" if step == 0 else f"after step {step}", fontsize=8)
-    figure.savefig(path, format="svg", metadata={"Date": None})
+    drawn = BytesIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
+    checkpoints.write(path, drawn.getvalue())
 
 
 def _names(made: Compiled) -> dict[int, str]:

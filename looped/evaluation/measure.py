@@ -43,6 +43,7 @@ from looped.tasks.base import Task
 from looped.tasks.families import UNIFORM
 
 DRAWN_AT_ONCE = 1024  # problems; what is drawn must not depend on a device's memory
+MOST_SAMPLES = 10**8  # beyond that somebody has mistyped
 ORACLE, HALT = "oracle", "halt"
 
 
@@ -138,6 +139,8 @@ def check(
     )
     if samples < 1:
         raise InputError(f"the number of samples must be at least 1, not {samples}")
+    if samples > MOST_SAMPLES:
+        raise InputError(f"the number of samples must be at most {MOST_SAMPLES:,}, not {samples:,}")
     for length in lengths:
         least = oracle_steps(subject, length) if any(rule.name == ORACLE for rule in rules) else 1
         if max_steps is not None and max_steps < least:

@@ -57,7 +57,7 @@ def halting(rows: Iterable[Row], trained: Mapping[str, int] | None = None, title
         handles, labels = _legend(figure)
         figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
         if title:
-            figure.suptitle(title)
+            figure.suptitle(title, parse_math=False)
     return figure
 
 

@@ -96,9 +96,8 @@ def ladder(ladders: Sequence[Ladder], title: str = "") -> Figure:
         for number, each in enumerate(ladders):
             _row(panel, number, each, stops, first)
         panel.set_xscale("log")
-        panel.set(
-            xlim=(first, 1.35 * marks[-1]), ylim=(len(ladders) - 0.4, -0.6), xlabel="length", title=title
-        )
+        panel.set(xlim=(first, 1.35 * marks[-1]), ylim=(len(ladders) - 0.4, -0.6), xlabel="length")
+        panel.set_title(title, parse_math=False)
         panel.set_xticks(_apart(marks), [str(mark) for mark in _apart(marks)], minor=False)
         panel.set_xticks([], minor=True)
         panel.set_yticks(range(len(ladders)), _names(ladders))

@@ -44,5 +44,5 @@ def by_step(rows: Iterable[Row], title: str = "") -> Figure:
             handles, [str(line.get_label()) for line in handles], loc="outside lower center", ncols=3
         )
         if title:
-            figure.suptitle(title)
+            figure.suptitle(title, parse_math=False)
     return figure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,15 @@ def save(figure: Figure, path: Path) -> None:
     if path.exists() and not path.is_file():
         raise InputError(f"{path} is no plain file, so it is not written")
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {"Software": None}}
-    with matplotlib.rc_context(fname=STYLE):
-        figure.savefig(path, metadata=dates[path.suffix])
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # whole, or the old one stays
+    try:
+        with matplotlib.rc_context(fname=STYLE):
+            figure.savefig(beside, format=path.suffix[1:], metadata=dates[path.suffix])
+        beside.replace(path)
+    except OSError as error:
+        raise InputError(f"{path} could not be written: {error.strerror}") from None
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def panels_of(count: int) -> tuple[Figure, list[Axes]]:
@@ -64,7 +72,7 @@ def legend(figure: Figure, names: Sequence[str], title: str) -> None:
             [found[name] for name in order], order, loc="outside lower center", ncols=min(4, len(order))
         )
     if title:
-        figure.suptitle(title)
+        figure.suptitle(title, parse_math=False)
 
 
 def words(name: str) -> str:

@@ -47,6 +47,8 @@ def _read(lines: TextIO, waiting: queue.Queue[Line | BaseException | None]) -> N
         number = 0
         while line := lines.readline(LONGEST_LINE):
             number += 1
+            if number == 1:
+                line = line.removeprefix("\ufeff")  # which some editors begin a file with
             if len(line) == LONGEST_LINE and not line.endswith("\n"):
                 raise InputError(
                     f"line {number} is longer than {LONGEST_LINE} characters, more than any question"
@@ -56,5 +58,5 @@ def _read(lines: TextIO, waiting: queue.Queue[Line | BaseException | None]) -> N
         waiting.put(None)
     except UnicodeDecodeError:
         waiting.put(InputError("what was given to read is not a text of questions, one a line"))
-    except (InputError, OSError) as error:
+    except Exception as error:  # whoever waits has to hear of it
         waiting.put(error)

@@ -113,3 +113,11 @@ def test_what_cannot_be_meant(cli: Cli, tmp_path: Path) -> None:
         assert (code, out) == (2, "")
         assert said in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_file_cannot_be_both(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "p.svg"
+    code, out, err = cli("compile", "parity", "--out", file, "--picture", file)
+    assert (code, out) == (2, "")
+    assert err == f"looped: --out and --picture are two files, not both {file}\n"
+    assert not file.exists()

@@ -104,6 +104,12 @@ def test_what_is_measured_outlives_an_interruption(
     assert part["rows"] == [row for row in unbroken["rows"] if row["length"] == 2]
     assert part["provenance"]["interrupted"] is True
     assert json.loads(Path("part.json").read_text()) == part
+    left = iter([True, False])
+    kept = Path("part.json").read_text()
+    code, out, err = cli(command, run, *FEW, "--json", "--out", "part.json")
+    assert (code, Path("part.json").read_text()) == (130, kept), "a file that is there stays"
+    assert "wrote part.json.partial\n" in err
+    assert json.loads(Path("part.json.partial").read_text()) == json.loads(out)
 
 
 def test_an_interruption_before_anything_is_measured_leaves_nothing(
@@ -159,6 +165,10 @@ def test_lengths_that_are_none(text: str) -> None:
         (["."], "holds no trained weights"),
         (["small", "--lengths", "1:9999"], "lengths are written"),
         (["small", "--samples", "0"], "the number of samples must be at least 1"),
+        (
+            ["small", "--samples", "999999999999"],
+            "the number of samples must be at most 100,000,000, not 999,9",
+        ),
         (["small", "--stop", "never"], "unknown stopping rule 'never'"),
         (["small", "--family", "primes"], "copy has no input family 'primes'"),
         (["small", "--family"], "--family must name at least one input family"),
@@ -248,3 +258,14 @@ def test_a_rule_named_twice_is_one_rule(cli: Cli, run: Path) -> None:
     assert code == 0
     keys = [(row["length"], row["stop"], row["seed"]) for row in json.loads(out)["rows"]]
     assert keys == [(n, stop, seed) for n in (2, 4) for stop in ("converged", "oracle") for seed in (0, 5)]
+
+
+def test_a_full_disk_loses_no_row(cli: Cli, monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
+    def full(path: Path, data: bytes) -> None:
+        raise InputError(f"the disk is full: {path} could not be written")
+
+    monkeypatch.setattr("looped.commands.measuring.checkpoints.write", full)
+    code, out, err = cli("evaluate", run, *FEW, "--json", "--out", "rows.json")
+    assert code == 2
+    assert "the disk is full: rows.json" in err
+    assert len(json.loads(out)["rows"]) == 4

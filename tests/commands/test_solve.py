@@ -154,6 +154,21 @@ def test_a_file_from_windows(cli: Cli, tmp_path: Path) -> None:
     assert [json.loads(line)["answer"] for line in out.splitlines()] == ["0", "1"]
 
 
+def test_a_byte_that_is_no_text_is_named_with_its_line(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "questions.txt"
+    file.write_bytes(b"11\n10\n\xff\n1\n")
+    code, out, err = cli("solve", "parity", "--file", file, "--model", "compiled")
+    assert (code, len(out.splitlines())) == (2, 2), "what stood before it is answered"
+    assert err.startswith("looped: line 3: ")
+
+
+def test_there_may_be_nothing_to_read_from(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)  # as under a daemon
+    code, out, err = cli("solve", "parity", "--model", "compiled")
+    assert (code, out) == (2, "")
+    assert err == "looped: there is nothing to read questions from: name one, or a --file\n"
+
+
 def test_a_model_without_a_name(cli: Cli) -> None:
     code, out, err = cli("solve", "parity", "11", "--model", "")
     assert (code, out) == (2, "")

@@ -55,6 +55,21 @@ def test_a_sweep_from_start_to_end(cli: Cli) -> None:
     assert {run["run"]: run for run in map(json.loads, out.splitlines())} == by_name
 
 
+def test_a_damaged_result_hides_no_other_run(cli: Cli) -> None:
+    assert cli("sweep", "two.json", "--workers", "1", "--device", "cpu")[0] == 0
+    first, _ = sorted(Path("runs/two/results").glob("*.json"))
+    first.write_text("xx")
+    code, out, err = cli("status", "runs/two", "--json")
+    assert code == 1
+    assert [json.loads(line)["state"] for line in out.splitlines()] == ["done"]
+    assert f"{first.name} is not JSON" in err
+
+
+def test_a_file_is_no_folder_for_runs(cli: Cli) -> None:
+    code, out, err = cli("sweep", "two.json", "--workers", "1", "--device", "cpu", "--out", "two.json")
+    assert (code, out, err) == (2, "", "looped: two.json is a file, not a folder for runs\n")
+
+
 def test_a_failed_run_is_told_with_its_reason(cli: Cli) -> None:
     (name, other) = (
         run["run"] for run in json.loads(cli("sweep", "two.json", "--dry-run", "--json")[1])["runs"]

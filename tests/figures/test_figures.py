@@ -226,3 +226,23 @@ def test_no_length_lies_below_one(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(json.dumps({"rows": [row(length=-3)]}))
     with pytest.raises(InputError, match="a length lies below 1"):
         figures.read_rows([tmp_path / "r.json"])
+
+
+def test_a_title_is_taken_as_it_is(tmp_path: Path) -> None:
+    figure = figures.accuracy_by_length(ROWS, title=r"$\frac{$ and 5 $")
+    figures.save(figure, tmp_path / "x.svg")
+    assert r"$\frac{$ and 5 $" in (tmp_path / "x.svg").read_text()
+
+
+def test_a_picture_is_whole_or_the_old_one_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure, path = figures.accuracy_by_length(ROWS), tmp_path / "x.svg"
+    path.write_text("old")
+
+    def full(name: Path, **options: object) -> None:
+        Path(name).write_text("half of")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(figure, "savefig", full)
+    with pytest.raises(InputError, match=r"x\.svg could not be written: No space left on device"):
+        figures.save(figure, path)
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
