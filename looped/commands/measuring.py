@@ -108,7 +108,7 @@ class Ready:
         else:
             show(found.rows)
         if (out := self.args.out) is not None:  # last: a full disk loses no row
-            if found.interrupted and out.exists():  # a part of it is no reason to lose what was measured whole
+            if found.interrupted and out.exists():  # what was measured whole stays
                 out = out.with_name(f"{out.name}.partial")
             checkpoints.write(out, (json.dumps(result, indent=1) + "\n").encode())
             note(f"wrote {out}")
