@@ -9,6 +9,7 @@ nothing.
 |------------------|-----------------------------------------------------------------------------------|
 | accuracy         | the method at the longest length trained and at the paper's, by seed               |
 | TASK             | every method at every length: mean over seeds                                      |
+| recipes          | the method trained as `paper` says and as `fast` does, from the longest trained on  |
 | stopping         | where confidence stops all problems of the paper's length together, by seed        |
 | rules            | the stopping rules at the paper's length, and FOP-Loop-Fixed: mean over seeds       |
 """
@@ -25,6 +26,7 @@ from looped import checkpoints, marked, tasks
 from looped.errors import InputError
 from looped.evaluation.statistics import over_seeds
 from looped.experiments import paper, results
+from looped.experiments.paper import Choice
 from looped.experiments.partial import Rows
 from looped.marked import markdown, spaced
 from looped.tasks.base import Task
@@ -60,15 +62,18 @@ def fill(text: str, folder: Path) -> str:
         "accuracy": partial(_accuracy, lengths),
         "stopping": partial(_stopping, stopping),
         "rules": partial(_rules, rules),
+        "recipes": partial(
+            _recipes, lengths, _found(("main",), folder, Choice("paper", methods=(paper.OURS,)))
+        ),
         **{name: partial(_by_length, tasks.get(name), lengths) for name in tasks.TASKS},
     }
     return marked.fill(text, tables)
 
 
-def _found(figures: Sequence[str], folder: Path) -> Found:
+def _found(figures: Sequence[str], folder: Path, choice: Choice | None = None) -> Found:
     """The rows of each run of some figures that has a result."""
     found: Found = {}
-    for measured in paper.rows([paper.get(name) for name in figures]):
+    for measured in paper.rows([paper.get(name) for name in figures], choice):
         plan = measured.plan.fit(measured.run)
         rows = results.read(results.file_of(folder, measured.run.folder, plan), measured.run.config, plan)
         if rows is not None:
@@ -97,6 +102,18 @@ def _by_length(task: Task, found: Found) -> str:
             means = (_share(over_seeds(_values(rows, length)).mean) for length in lengths)
             lines.append((f"{method} ({seeds} seeds)", *means))
     return markdown(("method", *map(str, lengths)), lines)
+
+
+def _recipes(fast: Found, letter: Found) -> str:
+    lines = []
+    for task in _tasks(letter):
+        both = [found[task.name, paper.OURS] for found in (letter, fast) if (task.name, paper.OURS) in found]
+        for length in paper.far(task):
+            if length >= task.paper.max_length and len(both) == 2:
+                seeds = [_values(rows, length) for rows in both]
+                cells = [cell for of in seeds for cell in (_spread(of), " ".join(map(_share, of)))]
+                lines.append((spaced(task.name), length, *cells))
+    return markdown(("task", "length", "`paper`", "by seed", "`fast`", "by seed"), lines)
 
 
 def _stopping(found: Found) -> str:

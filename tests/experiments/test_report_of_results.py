@@ -15,13 +15,13 @@ from looped.experiments.paper import Choice, Measured
 ROOT = Path(__file__).parents[2]
 
 
-def put(folder: Path, figure: str, task: str, method: str, value: Any) -> None:
+def put(folder: Path, figure: str, task: str, method: str, value: Any, recipe: str = "fast") -> None:
     """A result with rows as a worker writes them; `value(seed, length, stop or step)` is the accuracy."""
-    (measured,) = paper.rows([paper.get(figure)], Choice(tasks=(task,), methods=(method,)))
+    (measured,) = paper.rows([paper.get(figure)], Choice(recipe, tasks=(task,), methods=(method,)))
     plan = measured.plan.fit(measured.run)
     rows = [
         {
-            "task": task, "method": method, "recipe": "fast", "seed": seed, "length": length, "samples": 10,
+            "task": task, "method": method, "recipe": recipe, "seed": seed, "length": length, "samples": 10,
             "accuracy": value(seed, length, what), **named,
         }
         for length in plan.lengths
@@ -68,6 +68,19 @@ def test_every_method_and_length_of_a_task(tmp_path: Path) -> None:
     ]
 
 
+def test_the_two_recipes_side_by_side(tmp_path: Path) -> None:
+    method = "fop-loop-adaptive"
+    put(tmp_path, "main", "copy", method, lambda seed, length, _: float(length < 30 or seed > 0), "paper")
+    assert table("recipes", tmp_path) == [], "nothing to stand beside"
+    put(tmp_path, "main", "copy", method, lambda seed, length, _: 0.5)
+    put(tmp_path, "main", "parity", method, lambda seed, length, _: 0.25)
+    rows = table("recipes", tmp_path)
+    assert [row[1] for row in rows] == ["19", "20", "25", "30", "35", "40", "50", "60", "70"]
+    halves = [".500", ".500 .500 .500 .500 .500"]
+    assert rows[0] == ["copy", "19", "1", "1 1 1 1 1", *halves]
+    assert rows[3] == ["copy", "30", ".800 ± .200", "0 1 1 1 1", *halves]
+
+
 def test_where_confidence_stops(tmp_path: Path) -> None:
     put(tmp_path, "stopping", "parity", "fop-loop-adaptive", lambda seed, _, step: float(step == 40 + seed))
     rows = table("stopping", tmp_path)
@@ -85,7 +98,7 @@ def test_rules_beside_the_fixed_depth(tmp_path: Path) -> None:
 
 
 def test_no_result_no_row_and_no_such_table(tmp_path: Path) -> None:
-    for name in ("accuracy", "stopping", "rules", *tasks.TASKS):
+    for name in ("accuracy", "stopping", "rules", "recipes", *tasks.TASKS):
         assert table(name, tmp_path) == []
     with pytest.raises(InputError, match="there is no table 'sorting'"):
         table("sorting", tmp_path)
@@ -106,5 +119,5 @@ def test_the_tables_of_the_project_are_those_of_its_results() -> None:
     text = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
     filled = report.fill(text, ROOT / "results")
     assert filled == text, "run `python -m looped.experiments.report docs/reproduction.md`"
-    for name in ("accuracy", "stopping", "rules", *tasks.TASKS):
+    for name in ("accuracy", "stopping", "rules", "recipes", *tasks.TASKS):
         assert f"<!-- table {name} -->" in text
