@@ -40,18 +40,24 @@ class Measured:
 
 
 SMALL = ("max_length=10", "model.width=64", "model.heads=4", "model.bands=2,2,2,2")
+PACKED = ("trailing=own",)
 
-# One NVIDIA H200, the whole step in one CUDA graph (docs/log.md): fused at commit 3e1c9a7, stepwise at 12e35f8, when
-# the state was still in bf16.
+# One NVIDIA H200, the whole step in one CUDA graph: fused at commit 244a32c (results/performance.jsonl), stepwise at
+# 12e35f8, when the state was still in bf16 (docs/log.md).
 # One core of a server's CPU, in seconds of that core: commit 5f6d1b0.
 STEPS = (
-    Measured("fused", "parity", 5, 0.86),
-    Measured("fused", "copy", 5, 1.76),
-    Measured("fused", "addition", 5, 3.32),
-    Measured("fused", "binary_sum", 5, 1.42),
-    Measured("fused", "multiplication", 5, 3.65),
-    Measured("fused", "unique_set", 5, 2.55),
-    Measured("fused", "copy", 16, 1.43),
+    Measured("fused", "parity", 5, 0.73, PACKED),
+    Measured("fused", "copy", 5, 1.38, PACKED),
+    Measured("fused", "addition", 5, 2.52, PACKED),
+    Measured("fused", "binary_sum", 5, 1.13, PACKED),
+    Measured("fused", "multiplication", 5, 2.90, PACKED),
+    Measured("fused", "unique_set", 5, 1.94, PACKED),
+    Measured("fused", "copy", 1, 3.20, PACKED),
+    Measured("fused", "copy", 2, 2.09, PACKED),
+    Measured("fused", "copy", 4, 1.47, PACKED),
+    Measured("fused", "copy", 8, 1.19, PACKED),
+    Measured("fused", "copy", 16, 1.06, PACKED),
+    Measured("fused", "copy", 32, 1.01, PACKED),
     Measured("stepwise", "parity", 5, 1.55),
     Measured("stepwise", "copy", 5, 3.10),
     Measured("stepwise", "addition", 5, 5.61),

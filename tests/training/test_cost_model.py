@@ -14,7 +14,7 @@ from looped.serial import override
 from looped.training import cost, curriculum, rates, work
 from looped.training.engine import Engine
 from looped.training.fused import FusedLoop
-from looped.training.rates import DEVICES, STEPS, Measured
+from looped.training.rates import DEVICES, SMALL, STEPS, Measured
 from looped.training.recipes import make
 
 
@@ -47,7 +47,7 @@ def test_the_page_tells_what_the_model_says() -> None:
     """Measured and predicted, length 1,000 and a billion parameters in docs/scale.md."""
     page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
     for one in STEPS:
-        name, ms = one.task.replace("_", " ") + (", small" if one.changes else ""), predicted_ms(one)
+        name, ms = one.task.replace("_", " ") + (", small" if one.changes == SMALL else ""), predicted_ms(one)
         shown = f"{ms:.3g}" if ms < 1000 else f"{ms:.0f}"
         off = round(100 * (ms / one.ms - 1), 1) + 0.0  # where the fit is exact, the sign of 0 is rounding
         assert f"| {name} | {one.seeds} | {one.ms:g} | {shown} | {off:+.1f} % |" in page
