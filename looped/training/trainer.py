@@ -167,13 +167,14 @@ class _Training:
         step, now = self.engine.done, time.monotonic()
         fresh = self.watch.look([row[0] for row in means], alive, steps)
         since, then = self.reported
+        self.clock.saw(since, step, now - then)
         share = curriculum.lr_share(self.config, step - 1)
         report = Report(
             step,
             curriculum.max_length(self.config, step - 1),
             self.seconds,
             (step - since) / max(now - then, 1e-9),
-            self.clock.left(step, since, now - then),
+            self.clock.left(step),
             tuple(
                 SeedReport(seed, row[0], row[2], row[3], row[1], lr * share, seed not in self.watch.stopped)
                 for seed, row, lr in zip(self.config.seeds, means, self.config.seed_lrs, strict=True)
