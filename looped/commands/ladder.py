@@ -33,7 +33,7 @@ class Args(Request):
 def run(args: Args) -> int:
     """Measures what is missing, then prints everything once."""
     if args.table:
-        print(show_table(args.table))
+        print(show_table(args))
         return 0
     record, ended = _measured(args)
     data = record.as_dict()

@@ -88,6 +88,7 @@ def work(
     engine: str, root: Path, batch: list[Job], options: Options, time_limit: float
 ) -> tuple[Outcome, int]:
     """Brings jobs to their end under the eyes of a person; also the exit status."""
+    drive.check_limit(time_limit)
     if root.exists() and not root.is_dir():
         raise InputError(f"{root} is a file, not a folder for runs")
     for job in batch:

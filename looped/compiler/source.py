@@ -26,15 +26,18 @@ def find(what: str, name: str | None = None) -> Program:
         raise InputError(f"{what} has no Program(...), only functions; a loop is what is compiled")
     if name is None and len(found) == 1:
         return next(iter(found.values()))
-    if name not in found:
-        raise InputError(f"{what} has the programs {', '.join(found)}; pick one with --name, not {name!r}")
-    return found[name]
+    picked = next((found[each] for each in found if name in (each, found[each].name)), None)
+    if picked is None:
+        wrong = "" if name is None else f", not {name[:40]!r}"
+        raise InputError(f"{what} has the programs {', '.join(found)}; pick one with --name{wrong}")
+    return picked
 
 
 def _programs_in(path: Path) -> dict[str, Program]:
+    """The programs of a file by what it calls them, as `looped check` does."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)  # the check has run it already
-    return {value.name: value for value in vars(module).values() if isinstance(value, Program)}
+    return {called: value for called, value in vars(module).items() if isinstance(value, Program)}

@@ -48,6 +48,12 @@ class Outcome:
         return sum(status.state == state for status in self.statuses)
 
 
+def check_limit(seconds: float | None) -> None:
+    """Raises unless it leaves some time."""
+    if seconds is not None and not seconds > 0:
+        raise InputError(f"the time limit must be above 0 seconds, not {seconds:g}")
+
+
 def drive(
     engine: Engine,
     batch: Sequence[Job],
@@ -57,8 +63,7 @@ def drive(
     time_limit_s: float | None = None,
 ) -> Outcome:
     """Runs what is missing of the jobs, until all have ended or somebody wants to stop."""
-    if time_limit_s is not None and not time_limit_s > 0:
-        raise InputError(f"the time limit must be above 0 seconds, not {time_limit_s:g}")
+    check_limit(time_limit_s)
     watcher, root = watcher or Watcher(), engine.root
     jobs.uncancel(root)
     deadline = None if time_limit_s is None else time.monotonic() + time_limit_s

@@ -211,7 +211,7 @@ class Clock:
             return 0.0
         guess = torch.tensor([1.0, -self.GUESS * self._cost[self.config.max_length]], dtype=torch.float64)
         prior = self.TRUST * torch.outer(guess, guess) / self._step_s**2
-        fixed, rate = torch.linalg.solve(self._square + prior, self._sum).tolist()
+        fixed, rate = (float(x) for x in torch.linalg.solve(self._square + prior, self._sum))
         if min(fixed, rate) < 0:  # longer problems seem to cost less, or more than all: one rate has to do
             only = int(fixed < 0)
             one = float(self._sum[only] / self._square[only, only])

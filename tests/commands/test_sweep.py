@@ -140,8 +140,9 @@ def test_bad_words(cli: Cli, words: list[str], complaint: str) -> None:
     Path("evil.py").write_text("open('pwned', 'w')")
     code, out, err = cli(*words)
     assert (code, out) == (2, "")
-    assert complaint in err.splitlines()[-1]
-    assert err.splitlines()[-1].startswith("looped: ")
+    (line,) = err.splitlines()
+    assert complaint in line
+    assert line.startswith("looped: ")
     assert sorted(path.name for path in Path().iterdir() if path.name != "runs") == [
         "bad.json",
         "evil.py",

@@ -91,8 +91,11 @@ def test_an_illegal_file_is_refused_before_it_runs(tmp_path: Path) -> None:
 def test_a_file_of_several_programs_needs_a_name(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(text() + "OTHER = Program('other', VOCAB, prepare, (), readout, lambda n: 1, '1 0')\n")
-    assert find(str(file), "other").name == "other"
-    with pytest.raises(InputError, match="has the programs mine, other"):
+    for name in ("other", "OTHER"):  # its own, and the one `looped check` tells
+        assert find(str(file), name).name == "other"
+    with pytest.raises(InputError, match=r"pick one with --name, not 'third'$"):
+        find(str(file), "third")
+    with pytest.raises(InputError, match=r"has the programs PROGRAM, OTHER; pick one with --name$"):
         find(str(file))
 
 

@@ -116,12 +116,14 @@ def _alone_at(out: Path) -> Iterator[None]:
         yield
 
 
-def show_table(files: Sequence[Path]) -> str:
+def show_table(request: Request) -> str:
     """The README's table from files of ladders."""
-    for file in files:
+    if request.runs:
+        raise InputError(f"--table measures nothing: leave out {request.runs[0]}, or --table")
+    for file in request.table:
         if not file.is_file():
             raise InputError(f"there is no file {file}")
-    return table.markdown([ladder for file in files for ladder in Record(file).as_dict()["ladder"]])
+    return table.markdown([ladder for file in request.table for ladder in Record(file).as_dict()["ladder"]])
 
 
 def line(done: Done) -> str:
@@ -142,7 +144,7 @@ def main(words: Sequence[str] | None = None) -> int:
     request = Request(**_arguments(words))
     try:
         if request.table:
-            print(show_table(request.table))
+            print(show_table(request))
             return 0
         record, ended = measure(request, on_rung=lambda done: _say(line(done)))
     except InputError as error:

@@ -172,6 +172,7 @@ def test_other_weights_are_another_ladder(cli: Cli, here: Path, save_run: SaveRu
         (["good", "--out", "good/config.json"], "holds no ladder"),
         (["good", "--out", "good/seed-0.safetensors"], "seed-0.safetensors"),
         (["--table", "none.json"], "there is no file none.json"),
+        (["good", "--table", "none.json"], "--table measures nothing: leave out good"),
         (["--table", "good/config.json"], "holds no ladder"),
         (["good", "--lenghts", "20"], "did you mean --lengths?"),
     ],
