@@ -40,4 +40,8 @@ def _programs_in(path: Path) -> dict[str, Program]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)  # the check has run it already
-    return {called: value for called, value in vars(module).items() if isinstance(value, Program)}
+    found: dict[str, Program] = {}
+    for called, value in vars(module).items():
+        if isinstance(value, Program) and all(value is not other for other in found.values()):
+            found[called] = value
+    return found

@@ -99,6 +99,12 @@ def test_a_file_of_several_programs_needs_a_name(tmp_path: Path) -> None:
         find(str(file))
 
 
+def test_a_second_name_for_a_program_is_no_second_program(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(text() + "AGAIN = PROGRAM\n")
+    assert find(str(file)).name == "mine"
+
+
 def test_a_file_without_a_program(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(HEADER + "def f(x: Seq) -> Seq:\n    return x + 1\n")
