@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from looped.bench.ladder.words import show_table
+from looped.bench.ladder.words import Request, show_table
 from looped.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
@@ -113,7 +113,8 @@ LADDERS = ("parity", "copy", "addition", "binary_sum", "multiplication", "unique
 
 
 def test_the_ladders_table_is_drawn_from_the_results() -> None:
-    drawn = show_table([ROOT / "results" / f"ladder-{task}.json" for task in LADDERS]).strip()
+    files = tuple(ROOT / "results" / f"ladder-{task}.json" for task in LADDERS)
+    drawn = show_table(Request(table=files)).strip()
     assert drawn in README
     assert drawn in (ROOT / "docs" / "length.md").read_text(encoding="utf-8")
 
