@@ -107,12 +107,13 @@ def _by_length(task: Task, found: Found) -> str:
 def _recipes(fast: Found, letter: Found) -> str:
     lines = []
     for task in _tasks(letter):
-        both = [found[task.name, paper.OURS] for found in (letter, fast) if (task.name, paper.OURS) in found]
-        for length in paper.far(task):
-            if length >= task.paper.max_length and len(both) == 2:
-                seeds = [_values(rows, length) for rows in both]
-                cells = [cell for of in seeds for cell in (_spread(of), " ".join(map(_share, of)))]
-                lines.append((spaced(task.name), length, *cells))
+        key = task.name, paper.OURS
+        if key not in fast:
+            continue
+        for length in (length for length in paper.far(task) if length >= task.paper.max_length):
+            seeds = [_values(rows, length) for rows in (letter[key], fast[key])]
+            cells = [cell for of in seeds for cell in (_spread(of), " ".join(map(_share, of)))]
+            lines.append((spaced(task.name), length, *cells))
     return markdown(("task", "length", "`paper`", "by seed", "`fast`", "by seed"), lines)
 
 
