@@ -124,12 +124,11 @@ class Graph:
 
     def choose(self, flag: Node, x: Node, y: Node) -> Node:
         """`x` where the flag is 1, `y` where it is 0."""
-        if flag.op == "const":
+        if flag.domain.low == flag.domain.high:  # a constant, or a function that can give only one value
             return x if flag.domain.low else y
         if x is y:
             return x
         if x.finite and y.finite and 2 * x.size * y.size <= TABLE_LIMIT:
-            assert flag.domain.values == (0, 1)
             xs, ys = np.array(x.domain.values), np.array(y.domain.values)
             table = np.stack(
                 [

@@ -9,7 +9,7 @@ is given to another.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from looped.compiler.solids import Brought, Mux, Solid, Steps, Sum
@@ -42,7 +42,7 @@ class Section:
 
 def plan(commits: Iterable[tuple[Solid, Sum]], given: set[Solid], kept: Iterable[Solid]) -> Section:
     """The schedule for new values of variables, from what is given; `kept` are computed too, and stay."""
-    goals, kept = list(commits), set(kept)
+    goals, kept = list(commits), dict.fromkeys(kept)  # in order: the same program gives the same weights
     uses = Counter(solid for _, value in goals for _, solid in value.terms)
     order: list[Solid] = []
     for solid in [solid for _, value in goals for _, solid in value.terms] + list(kept):
@@ -64,7 +64,7 @@ def _visit(solid: Solid, given: set[Solid], uses: Counter[Solid], order: list[So
     order.append(solid)
 
 
-def _direct(value: Sum, given: set[Solid], uses: Counter[Solid], kept: set[Solid]) -> Solid | None:
+def _direct(value: Sum, given: set[Solid], uses: Counter[Solid], kept: Container[Solid]) -> Solid | None:
     if len(value.terms) != 1 or value.constant or value.terms[0][0] != 1:
         return None
     solid = value.terms[0][1]
