@@ -17,7 +17,7 @@ help: ## list the targets
 # One thread a process: tests run side by side, and no result may depend on the number of cores.
 test: export OMP_NUM_THREADS = 1
 test: lint ## style, types, import direction, then every test
-	$(BIN)/pytest -n $(WORKERS)
+	$(BIN)/pytest -n $(WORKERS) -m "not slow"
 
 lint: $(STAMP) ## style, types and import direction only
 	$(BIN)/ruff check
