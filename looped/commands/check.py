@@ -13,7 +13,7 @@ from typing import Annotated
 import tyro
 
 from looped.commands import print_json
-from looped.rasp.checker import Report, check_file
+from looped.rasp.lint import Report, check_file
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,9 @@ from torch import Tensor
 
 from looped.errors import InputError
 from looped.model.loop import LoopedTransformer, Prepared
+from looped.rasp.attention import Array
 from looped.rasp.program import Program, read_out, unroll
-from looped.rasp.sequence import Array, unwrap
+from looped.rasp.sequence import unwrap
 
 RIDGE = 1e-6  # keeps the maps finite where classes can be told apart without a mistake
 ROUNDS = 60  # of the fit, which has converged by then

@@ -1,4 +1,4 @@
-"""Symbolic sequences: a program runs on these once, and what it does is noted in a graph instead of done.
+"""Symbolic sequences: a program runs on these once, and its operations become nodes of a graph.
 
 A `Symbol` has a sequence's operators and the same kinds. What an operator does to values is never restated: the
 language's own operator is called on every combination of values, and its results are the node's table. Only
@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from looped.compiler.graph import TABLE_LIMIT, Graph
-from looped.compiler.nodes import Node, values_of
-from looped.compiler.refusal import at_the_programs_line, refuse
+from looped.compiler.errors import at_the_programs_line, refuse
+from looped.compiler.graph import TABLE_LIMIT, Graph, Node, values_of
 from looped.rasp import library
 from looped.rasp.sequence import Kind, Seq, kind_of, unwrap
 
@@ -28,6 +27,11 @@ class Symbol:
 
     def __init__(self, graph: Graph, node: Node, kind: Kind, constant: int | None = None) -> None:
         self.graph, self.node, self.kind, self.constant = graph, node, kind, constant
+
+    @property
+    def operations(self) -> Any:
+        """What every operation of the language does to symbols; `looped.rasp.sequence.operation` asks for it."""
+        return self.graph.operations
 
     def __add__(self, other: Symbol | int) -> Symbol:
         return pointwise(operator.add, self, other)

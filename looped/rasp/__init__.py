@@ -1,4 +1,4 @@
-"""n-RASP-L: straight-line programs over sequences, repeated T(n) times. Knows no task, and no torch."""
+"""n-RASP-L: straight-line programs over sequences, repeated T(n) times. Needs numpy only; knows no task."""
 
 from looped.rasp.core import (
     Selector,
@@ -38,8 +38,8 @@ from looped.rasp.library import (
     shift_right,
     where,
 )
+from looped.rasp.lint_rules import RULES, LegalityError, Violation
 from looped.rasp.program import BLANK, Loop, Program, State, evaluate, run
-from looped.rasp.rules import RULES, LegalityError, Violation
 from looped.rasp.sequence import Kind, Seq, seq, unwrap
 
 __all__ = [

@@ -17,7 +17,7 @@ from random_programs import load, seeded_text
 from looped import serial
 from looped.compiler import compiled
 from looped.errors import InputError
-from looped.rasp import programs
+from looped.rasp import lint, programs
 from looped.rasp.program import Program, run
 from looped.rasp.trace import trace
 
@@ -66,12 +66,20 @@ def _hash(parts: Any) -> str:
     return digest.hexdigest()[:16]
 
 
-def shipped() -> dict[str, dict[str, str]]:
-    return {name: fingerprint(program, 256) for name, program in programs.PROGRAMS.items()}
+def shipped(interpreted: bool = True) -> dict[str, dict[str, str]]:
+    """Of the shipped programs: from their files by the interpreter, or as Python modules."""
+    folder = Path(programs.__file__).parent
+    return {
+        name: fingerprint(lint.load(folder / f"{name}.py") if interpreted else program, 256)
+        for name, program in programs.PROGRAMS.items()
+    }
 
 
-def drawn(folder: Path, seed: int) -> dict[str, str]:
-    return fingerprint(load(seeded_text(seed), folder / f"random_{seed}.py"), 64)
+def drawn(folder: Path, seed: int, interpreted: bool = True) -> dict[str, str]:
+    """Of a random program: from its file by the interpreter, or as a Python module."""
+    file = folder / f"random_{seed}.py"
+    program = load(seeded_text(seed), file)
+    return fingerprint(lint.load(file) if interpreted else program, 64)
 
 
 def main() -> None:
