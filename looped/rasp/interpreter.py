@@ -137,6 +137,7 @@ class FileFunction:
         module = self.module
         if module.depth == 0 and not module.trial:
             module.budget.spent = 0
+        module.budget.spend(5, self.place)
         module.depth += 1
         try:
             result = self._evaluated(args, kwargs)

@@ -35,7 +35,7 @@ from looped.rasp.toplevel import SourceFile, read_file
 MOST_BYTES = 1 << 18  # of a file
 MOST_PROGRAMS = 200  # of a file
 MOST_STEPS = 100_000  # of a trial
-CHECK_LIMIT = 400_000  # units of work of a whole check: less than a second
+CHECK_LIMIT = 300_000  # units of work of a whole check: about half a second
 MOST_TRIAL_POSITIONS = 4096
 PROBES = ([1, 0, 0, 1, 1], [0, 1, 1, 0, 1, 1, 1, 0])  # rows that a straight-line program is tried on
 WIDE_PROBE = [7, 0, 12, 3, 1, 5, 2, 9, 4, 15, 6, 8, 10, 11, 13, 14]  # more symbols, for the range of a mean

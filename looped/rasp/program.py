@@ -93,6 +93,9 @@ class Program:
     _signatures: dict[Function, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        for name in ("loops", "separators", "tokens"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         self._check_fields()
         for name in (*self.separators, *self.example.split()):
             self.vocab.id(name)

@@ -371,16 +371,14 @@ class TopLevel(Frame):
         return super().attribute(node)
 
     def called(self, node: ast.Call, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """A Program, a Loop, a Vocab or a built-in; a list will do for a tuple."""
+        """A Program, a Loop, a Vocab or a built-in."""
         if callee not in (Program, Loop, Vocab):
             return super().called(node, callee, args, kwargs)
-        given = [tuple(a) if isinstance(a, list) else a for a in args]
-        named = {key: tuple(a) if isinstance(a, list) else a for key, a in kwargs.items()}
         if callee is Vocab:
-            for symbols in (*given, *named.values()):
+            for symbols in (*args, *kwargs.values()):
                 if not isinstance(symbols, tuple) or not all(isinstance(s, str) for s in symbols):
                     raise broken("argument", "Vocab takes a tuple of texts", self.place(node))
-        made = self.guarded(node, callee, *given, **named)
+        made = self.guarded(node, callee, *args, **kwargs)
         if isinstance(made, Program):
             self.source.lines[id(made)] = node.lineno
         return made
