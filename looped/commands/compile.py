@@ -16,7 +16,7 @@ import tyro
 
 from looped import checkpoints
 from looped.commands import note, print_json
-from looped.compiler.compiled import LONGEST, MOST_WIDTH, Card, compile_program
+from looped.compiler.compiled import LONGEST, MOST_WIDTH, CompiledCard, compile_program
 from looped.errors import InputError
 from looped.rasp import programs
 
@@ -42,7 +42,7 @@ class Args:
 
 
 def run(args: Args) -> int:
-    """Compiles, writes, tells the sizes."""
+    """Compile, write, print the sizes."""
     for option, path in (("--out", args.out), ("--picture", args.picture)):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise InputError(f"{option} must name a file in a folder that exists, not {path}")
@@ -72,7 +72,7 @@ def run(args: Args) -> int:
     return 0
 
 
-def sizes(card: Card) -> str:
+def sizes(card: CompiledCard) -> str:
     """A card in two lines."""
     layers = f"{card.layers} layer{'s' if card.layers > 1 else ''} a step and {card.before} before the loop"
     return (

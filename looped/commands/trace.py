@@ -57,7 +57,7 @@ class Args:
 
 
 def run(args: Args) -> int:
-    """Traces and prints."""
+    """Trace and print."""
     program, question = read(args.task, args.question, args.name)
     if program.file is not None and args.model:
         raise InputError("--model goes with the program of a task, not of a file; compile the file instead")
@@ -89,8 +89,8 @@ def read(name: str, text: str, pick: str | None = None) -> tuple[Program, list[s
     if name.endswith(".py") or pick is not None:
         program = programs.find(name, pick)
         words = text.split()
-        known = len(words) != 1 or words[0] in program.vocab.symbols
-        return program, words if known else list(words[0])
+        spelled = len(words) != 1 or words[0] in program.vocab.symbols
+        return program, words if spelled else list(words[0])
 
     from looped import tasks  # tasks need torch, which is slow to import and not needed for --help
 

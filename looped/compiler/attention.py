@@ -43,7 +43,7 @@ class Everything:
 
 @dataclass(frozen=True)
 class ByClass:
-    """A table of query × class of key, and each key's class (0: wanted by nobody)."""
+    """A table of query × class of key, and each key's class (0: wanted by no query)."""
 
     pairs: tuple[tuple[Node, Node], ...]  # products whose sum is 1 for a match, else 0
     query: Node
@@ -113,7 +113,7 @@ def _plain(x: Symbol, values: Array) -> list[int | bool]:
 
 
 def _of_indices(k: Symbol, q: Symbol, pred: Callable[..., Any]) -> Match:
-    """Asks the predicate what it compares, with stand-ins for one key and one query."""
+    """Ask the predicate what it compares, with stand-ins for one key and one query."""
     graph = k.graph
     key, query = graph.leaf("a key", k.node.domain), graph.leaf("a query", q.node.domain)
     asked = pred(Symbol(graph, key, k.kind, k.constant), Symbol(graph, query, q.kind, q.constant)).node

@@ -53,7 +53,7 @@ class Assembled:
 
 
 def assemble(program: Program, longest: int = LONGEST, most_width: int = MOST_WIDTH) -> Assembled:
-    """Turns a legal program into weights for rows of up to `longest` positions.
+    """Turn a legal program into weights for rows of up to `longest` positions.
 
     When all is done, the output stays because it is held, or because the state that it is read from is: whichever
     takes fewer layers, and then fewer weights.
@@ -163,7 +163,7 @@ def _model(
     end: int,
     named: dict[str, int],
 ) -> Assembled:
-    """Chooses the sizes and fills the matrices."""
+    """Choose the sizes and fill the matrices."""
     plans = [plan for layers, _ in sections for plan in layers]
     size = emit.head_size(plans)
     layouts = [emit.HeadLayout.of(layers, size) for layers, _ in sections]
@@ -205,7 +205,7 @@ def _model(
 
 
 def _check(program: Program, made: Assembled, most_width: int) -> None:
-    """Refuses what is too wide, or too long to be exact."""
+    """Refuse what is too wide, or too long to be exact."""
     place, config = function_place(program.prepare), made.config
     if config.width > most_width:
         refuse("width", f"{program.name} needs a width of {config.width}, more than {most_width}", place)
@@ -243,8 +243,8 @@ KIND = "looped-compiled-1"
 
 
 @dataclass(frozen=True)
-class Card:
-    """What a compiled model says of itself."""
+class CompiledCard:
+    """Facts about a compiled model, saved with it."""
 
     program: str  # name of the n-RASP-L program
     max_length: int  # positions of the longest row on which it is exact
@@ -266,7 +266,7 @@ class Compiled:
 
     config: ModelConfig
     row: Float[Tensor, "P"]
-    card: Card
+    card: CompiledCard
 
     @property
     def model(self) -> LoopedTransformer:
@@ -283,7 +283,7 @@ class Compiled:
         return {name: h[..., place].round().long() for name, place in self.card.variables}
 
     def save(self, path: Path) -> None:
-        """Writes weights, configuration and card as one checkpoint."""
+        """Write weights, configuration and card as one checkpoint."""
         metadata = {
             "config": json.dumps(serial.to_json(self.config), sort_keys=True),
             "card": json.dumps(asdict(self.card), sort_keys=True),
@@ -293,7 +293,7 @@ class Compiled:
 
 
 def compile_program(program: Program, longest: int = LONGEST, most_width: int = MOST_WIDTH) -> Compiled:
-    """Turns a legal n-RASP-L program into weights for rows of up to `longest` positions."""
+    """Turn a legal n-RASP-L program into weights for rows of up to `longest` positions."""
     made = assemble(program, longest, most_width)
     layout = Layout(made.config)
     tensors = {name: torch.full(slot.shape, slot.mean) for name, slot in layout.slots.items()}
@@ -308,10 +308,10 @@ def compile_program(program: Program, longest: int = LONGEST, most_width: int = 
     return Compiled(made.config, layout.from_dict(tensors), _card(program, made, tensors))
 
 
-def _card(program: Program, made: Assembled, tensors: dict[str, Tensor]) -> Card:
+def _card(program: Program, made: Assembled, tensors: dict[str, Tensor]) -> CompiledCard:
     counted = {name: tensor for name, tensor in tensors.items() if name != "position" and "norm" not in name}
     config = made.config
-    return Card(
+    return CompiledCard(
         program.name,
         config.max_positions,
         config.precision,
@@ -339,8 +339,8 @@ def load(path: Path) -> Compiled:
     return Compiled(config, Layout(config).from_dict(tensors), _card_in(metadata))
 
 
-def _card_in(metadata: Metadata) -> Card:
-    return serial.from_json(Card, serial.parse(metadata.get("card", ""), "its card"), "its card")
+def _card_in(metadata: Metadata) -> CompiledCard:
+    return serial.from_json(CompiledCard, serial.parse(metadata.get("card", ""), "its card"), "its card")
 
 
 def _config_in(metadata: Metadata) -> ModelConfig:

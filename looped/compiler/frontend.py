@@ -51,7 +51,7 @@ class Traced:
 
 
 def trace(program: Program, longest: int) -> Traced:
-    """Runs a program on symbols until the domains of its variables stand still."""
+    """Run a program on symbols until the domains of its variables no longer grow."""
     steps = [_single_step(loop) for loop in program.loops]
     domains: Domains | None = None
     for _ in range(MOST_ROUNDS):

@@ -21,7 +21,7 @@ class Commit:
 
     target: LayerOp
     value: Sum
-    direct: LayerOp | None  # what computes it, if nobody else needs that
+    direct: LayerOp | None  # what computes it, if nothing else needs that
 
 
 @dataclass
@@ -53,7 +53,7 @@ def plan(commits: Iterable[tuple[LayerOp, Sum]], given: set[LayerOp], kept: Iter
 
 
 def _visit(op: LayerOp, given: set[LayerOp], uses: Counter[LayerOp], order: list[LayerOp]) -> None:
-    """Appends what an op needs, then the op, each once; counts who is used by whom."""
+    """Append what an op needs, then the op, each once; count the uses of each."""
     if op in given or op in order:
         return
     for part in op.inputs():
@@ -93,7 +93,7 @@ def _assign_slots(section: Section, order: list[LayerOp], given: set[LayerOp]) -
 
 
 def allocate(section: Section, order_from: int, stays: set[LayerOp]) -> int:
-    """Gives a place to every number that does not stay, from `order_from` on; returns the first place not used."""
+    """Give a place to every number that does not stay, from `order_from` on; return the first place not used."""
     last_use: dict[LayerOp, int] = {}
     for op, slot in section.slots.items():
         for part in op.inputs():

@@ -137,6 +137,8 @@ class Body:
         if isinstance(node, ast.Lambda):
             self.expression(node.body)
             return
+        if getattr(node, "type_params", ()):
+            self.flag("hidden-state", node, "a type parameter")
         for decorator in node.decorator_list:
             self.flag("hidden-state", decorator, "a decorator")
         for statement in node.body:

@@ -42,7 +42,7 @@ WIDE_PROBE = [7, 0, 12, 3, 1, 5, 2, 9, 4, 15, 6, 8, 10, 11, 13, 14]  # more symb
 
 
 @dataclass(frozen=True)
-class Report:
+class LintReport:
     """What a check found: the programs by name, and every broken rule, in order of lines."""
 
     file: str
@@ -58,7 +58,7 @@ class Report:
 
 
 # --- files ------------------------------------------------------------------------------------------------
-def check_file(path: str | Path) -> Report:
+def check_file(path: str | Path) -> LintReport:
     """Check every program in a file."""
     return check_source(_text(path), str(path))
 
@@ -82,9 +82,10 @@ def load(path: str | Path, name: str | None = None) -> Program:
 
 def _text(path: str | Path) -> str:
     try:
+        mode = Path(path).stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # a pipe would block, a device never end
+            raise InputError(f"cannot read {path}: it is not a regular file")
         with Path(path).open("rb") as file:
-            if not stat.S_ISREG(Path(path).stat().st_mode):
-                raise InputError(f"cannot read {path}: it is not a regular file")
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise InputError(f"cannot read {path}: it has more than {MOST_BYTES} bytes")
@@ -94,7 +95,7 @@ def _text(path: str | Path) -> str:
         raise InputError(f"cannot read {path}: {reason}") from None
 
 
-def check_source(text: str, file: str) -> Report:
+def check_source(text: str, file: str) -> LintReport:
     """Check every program in a file's text; `file` is its name for messages."""
     try:
         with warnings.catch_warnings():
@@ -121,7 +122,7 @@ def check_source(text: str, file: str) -> Report:
     module = source.module
     module.trial, module.budget = False, Budget(CALL_LIMIT)
     ordered = tuple(sorted(found, key=lambda violation: violation.line))
-    return Report(file, (*programs, *alone), ordered, programs, alone)
+    return LintReport(file, (*programs, *alone), ordered, programs, alone)
 
 
 # --- trials -----------------------------------------------------------------------------------------------

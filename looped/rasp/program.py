@@ -217,7 +217,7 @@ def evaluate(function: Callable[..., Seq], *rows: object) -> Array:
 def unroll(
     program: Program, rows: Array, sizes: tuple[int, ...], extra: int = 0
 ) -> Iterator[tuple[int, str, State]]:
-    """Yields (0, "prepare", state) and then (step number, step's name, state) after every step."""
+    """Yield (0, "prepare", state) and then (step number, step's name, state) after every step."""
     steps = program.total(sizes)
     if steps > MOST_STEPS:
         refuse_function(
@@ -261,7 +261,7 @@ def _times(loop: Loop, sizes: Sequence[int]) -> int:
 
 
 def _call(program: Program, function: Function, state: State, row: Seq) -> object:
-    """Calls with the arguments it names; its operations must be those of every call before."""
+    """Call with the arguments it names; its operations must be those of every call before."""
     known = {**state, ROW: row}
     names = parameters(function)
     for name in names:
@@ -302,7 +302,7 @@ def _returned(program: Program, function: Function, result: object, before: Stat
 
 
 def _by_sizes(program: Program, rows: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """Groups rows whose questions have equal sizes, so that each group runs as one batch."""
+    """Group rows whose questions have equal sizes, so that each group runs as one batch."""
     names = len(program.vocab)
     if rows.min() < 0 or rows.max() >= names:
         raise InputError(f"{program.name}: a row holds ids from 0 to {names - 1}")

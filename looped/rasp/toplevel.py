@@ -378,6 +378,10 @@ class TopLevel(Frame):
             for symbols in (*args, *kwargs.values()):
                 if not isinstance(symbols, tuple) or not all(isinstance(s, str) for s in symbols):
                     raise broken("argument", "Vocab takes a tuple of texts", self.place(node))
+        elif any(
+            callable(part) and not isinstance(part, (FileFunction, Loop)) for part in _flat(args, kwargs)
+        ):
+            raise broken("argument", "a program is made of functions of its file", self.place(node))
         made = self.guarded(node, callee, *args, **kwargs)
         if isinstance(made, Program):
             self.source.lines[id(made)] = node.lineno
@@ -390,6 +394,12 @@ class TopLevel(Frame):
                 raise broken("budget", f"more than {MOST_ITEMS} items or characters", self.place(node))
             self.module.budget.spend(len(value) // 10, self.place(node))
         return super().bounded(node, value)
+
+
+def _flat(args: list[Any], kwargs: dict[str, Any]) -> Iterator[Any]:
+    """The arguments, and the items of those that are tuples or lists."""
+    for value in (*args, *kwargs.values()):
+        yield from value if isinstance(value, (tuple, list)) else (value,)
 
 
 def _plain(function: Callable[..., Any]) -> Callable[..., Any]:

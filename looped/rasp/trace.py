@@ -97,7 +97,7 @@ class Trace:
 
 
 def trace(program: Program, row: Array | Sequence[int], keep: Container[int | None] | None = None) -> Trace:
-    """Runs a program on one row of ids and keeps every variable after every step (or the steps in `keep`)."""
+    """Run a program on one row of ids and keep every variable after every step (or the steps in `keep`)."""
     ids = np.asarray(row, dtype=np.int64)
     entries = []
     for number, by, state in unroll(program, ids, program.sizes(ids.tolist())):

@@ -235,6 +235,13 @@ RULES: dict[str, Hostile] = {
     ),
 }
 
+RULES |= {
+    f"{made} as a part of a program": Hostile(
+        "argument", program(loops="()").replace("readout, lambda", f"{made}, lambda") + "\n"
+    )
+    for made in ("Vocab", "Loop", "seen", "full")
+}
+
 # --- programs that would never end --------------------------------------------------------------------------
 DOUBLED = "def f0(x):\n    return x\n" + "".join(
     f"def f{i}(x):\n    return f{i - 1}(f{i - 1}(x))\n" for i in range(1, 41)

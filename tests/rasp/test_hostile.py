@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -128,9 +129,11 @@ def test_a_file_called_main_is_not_run(tmp_path: Path) -> None:
     assert not trap.exists()
 
 
-def test_what_is_no_regular_file() -> None:
-    with pytest.raises(InputError, match="not a regular file"):
-        lint.check_file("/dev/zero")
+def test_what_is_no_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    for path in ("/dev/zero", tmp_path / "pipe.py"):
+        with pytest.raises(InputError, match="not a regular file"):
+            lint.check_file(path)
 
 
 def test_a_run_is_bounded_too(tmp_path: Path) -> None:
