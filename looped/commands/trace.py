@@ -112,13 +112,14 @@ def read(name: str, text: str, pick: str | None = None) -> tuple[Program, list[s
 
 def facts(done: Trace, question: list[str]) -> dict[str, object]:
     """What there is to say about a trace before its steps."""
-    from looped import tasks
+    task = None
+    if done.program.file is None:
+        from looped import tasks
 
-    name = done.program.name
-    task = None if done.program.file else tasks.TASKS.get(name)
+        task = tasks.TASKS.get(done.program.name)
     gap = " " if any(len(symbol) > 1 for symbol in done.program.vocab.symbols) else ""
     return {
-        "task": name,
+        "task": done.program.name,
         "question": task.format_question(question) if task else gap.join(question),
         "steps": done.steps,
         "answer": task.format_answer(done.answer) if task else gap.join(done.answer),

@@ -93,12 +93,8 @@ def _single_step(loop: Loop) -> Callable[..., Any]:
     return loop.parts[0]
 
 
-def _run(
-    program: Program,
-    steps: list[Callable[..., Any]],
-    longest: int,
-    domains: Domains | None,
-) -> Traced:
+def _run(program: Program, steps: list[Callable[..., Any]], longest: int, domains: Domains | None) -> Traced:
+    """The graph of a program whose variables have these domains; at first, those of `prepare`."""
     graph = Graph()
     operations = Operations(graph, longest)
     tokens = set(range(len(program.vocab))) - {program.vocab.pause}
@@ -109,6 +105,12 @@ def _run(
         known = {**state, ROW: row}
         return function(**{name: known[name] for name in parameters(function)})
 
+    def read_out(state: dict[str, Node]) -> Node:
+        symbols = {name: Symbol(graph, state[name], first[name].kind) for name in first}
+        output = call(program.readout, symbols)
+        assert isinstance(output, Symbol)
+        return output.node
+
     first: Symbols = call(program.prepare, {})
     leaves: Symbols = {}
     for name, symbol in first.items():
@@ -117,30 +119,20 @@ def _run(
     after = []
     for step in steps:
         changed = call(step, leaves)
-        for name, symbol in changed.items():
-            if symbol.kind is not leaves[name].kind:
-                kinds_seen = f"{leaves[name].kind.value} before {step.__name__} and {symbol.kind.value} after"
-                refuse("kind-varies", f"the variable {name!r} is {kinds_seen}", function_place(step))
-        after.append({**leaves, **changed})
-
-    def read_out(state: dict[str, Node]) -> Node:
-        symbols = {name: Symbol(graph, state[name], first[name].kind) for name in first}
-        output = call(program.readout, symbols)
-        assert isinstance(output, Symbol)
-        return output.node
-
-    traced = Traced(
-        graph,
-        operations,
-        row.node,
-        _nodes(leaves),
-        _nodes(first),
-        tuple(_nodes(state) for state in after),
-        read_out,
-        tuple(first),
-    )
+        _check_kinds(step, leaves, changed)
+        after.append(_nodes({**leaves, **changed}))
+    names = tuple(first)
+    traced = Traced(graph, operations, row.node, _nodes(leaves), _nodes(first), tuple(after), read_out, names)
     _add_squares(traced)
     return traced
+
+
+def _check_kinds(step: Callable[..., Any], before: Symbols, after: Symbols) -> None:
+    """Refuse a step that changes the kind of a variable."""
+    for name, symbol in after.items():
+        if symbol.kind is not before[name].kind:
+            seen = f"{before[name].kind.value} before {step.__name__} and {symbol.kind.value} after"
+            refuse("kind-varies", f"the variable {name!r} is {seen}", function_place(step))
 
 
 def _add_squares(traced: Traced) -> None:

@@ -23,9 +23,7 @@ from looped.errors import InputError
 from looped.rasp.lint_rules import LegalityError, Place, RuleError, Violation, broken
 from looped.rasp.sequence import OPERATIONS, Seq, unwrap
 
-CALL_LIMIT = (
-    5_000_000  # units of one call of prepare, a step, readout or a function of sizes; about 5 seconds
-)
+CALL_LIMIT = 5_000_000  # units of one call of prepare, a step or readout: about 5 seconds
 MOST_REMEMBERED = 1 << 16  # results of a function of numbers
 NUMBER_BITS = 63  # integers of a program lie strictly between -2^63 and 2^63
 SQUARED = {"select", "kqv", "aggregate", "sel_width"}  # operations that may compare all pairs of positions
@@ -169,13 +167,13 @@ class FileFunction:
 
 
 def _parameters(arguments: ast.arguments) -> Iterator[inspect.Parameter]:
-    """Plain parameters; the grammar has only literal numbers as defaults."""
+    """Plain parameters; a default that is no literal number is 0 here, and the grammar refuses it."""
     plain = [*arguments.posonlyargs, *arguments.args]
     missing: list[ast.expr | None] = [None] * (len(plain) - len(arguments.defaults))
     pairs = [*zip(plain, [*missing, *arguments.defaults], strict=True)]
     pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     for i, (argument, default) in enumerate(pairs):
-        given = literal_number(default)
+        given = 0 if default is not None and literal_number(default) is None else literal_number(default)
         yield inspect.Parameter(
             argument.arg,
             inspect.Parameter.KEYWORD_ONLY if i >= len(plain) else inspect.Parameter.POSITIONAL_OR_KEYWORD,

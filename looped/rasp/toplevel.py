@@ -243,44 +243,48 @@ def _target_names(source: SourceFile, target: ast.expr) -> Iterator[str]:
 
 def _check_value(source: SourceFile, node: ast.expr, inner: frozenset[str]) -> None:
     """The grammar of a module-level value; `inner` holds the names of comprehensions around it."""
-    flag = source.findings.flag
+    if flaw := _flaw(source, node, inner):
+        source.findings.flag(*flaw)
     parts: Sequence[ast.expr] = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
-    if not isinstance(node, _VALUES):
-        flag("hidden-state", node, f"{type(node).__name__} at module level")
-        return
-    if isinstance(node, ast.Constant) and not isinstance(node.value, (int, str)):
-        flag("hidden-state", node, "a literal that is neither an integer nor text")
-    elif isinstance(node, ast.BinOp) and type(node.op) not in BINARY:
-        flag("unknown-name", node, "an operator that numbers do not have")
-    elif isinstance(node, ast.Compare) and not all(type(op) in COMPARISONS for op in node.ops):
-        flag("hidden-state", node, "`in` or `is` at module level")
-    elif isinstance(node, ast.Name) and node.id not in inner and source.module.look_up(node.id) is None:
-        flag("hidden-state", node, f"{node.id!r} is not a name of the file")
-    elif isinstance(node, ast.FormattedValue) and (node.format_spec or node.conversion != -1):
-        flag("hidden-state", node, "a format in an f-string")
-    elif isinstance(node, ast.Dict) and not all(isinstance(key, ast.Constant) for key in node.keys):
-        flag("hidden-state", node, "a dict whose keys are not literal")
-    elif isinstance(node, ast.Lambda):
+    if isinstance(node, ast.Lambda):
         source.lambdas.append(source.module.function(node))
         return
-    elif isinstance(node, (ast.GeneratorExp, ast.ListComp)):
+    if not isinstance(node, _VALUES):
+        return
+    if isinstance(node, (ast.GeneratorExp, ast.ListComp)):
+        parts = [node.elt]
         for generator in node.generators:
             inner |= set(_target_names(source, generator.target))
-            if generator.is_async:
-                flag("hidden-state", node, "an async comprehension")
-        parts = [
-            node.elt,
-            *(g.iter for g in node.generators),
-            *(test for g in node.generators for test in g.ifs),
-        ]
+            parts += [generator.iter, *generator.ifs]
     elif isinstance(node, ast.Call):
         parts = _check_call(source, node)
     elif isinstance(node, (ast.Tuple, ast.List)):
         parts = [part.value if isinstance(part, ast.Starred) else part for part in node.elts]
-    elif isinstance(node, ast.Attribute) and node.attr.startswith("_"):
-        flag("hidden-state", node, f"an attribute .{node.attr[:60]}")
     for part in parts:
         _check_value(source, part, inner)
+
+
+def _flaw(source: SourceFile, node: ast.expr, inner: frozenset[str]) -> tuple[str, ast.AST, str] | None:
+    """Rule, place and words for a node that has no place in a module-level value."""
+    if not isinstance(node, _VALUES):
+        return "hidden-state", node, f"{type(node).__name__} at module level"
+    if isinstance(node, ast.Constant) and not isinstance(node.value, (int, str)):
+        return "hidden-state", node, "a literal that is neither an integer nor text"
+    if isinstance(node, ast.BinOp) and type(node.op) not in BINARY:
+        return "unknown-name", node, "an operator that numbers do not have"
+    if isinstance(node, ast.Compare) and not all(type(op) in COMPARISONS for op in node.ops):
+        return "hidden-state", node, "`in` or `is` at module level"
+    if isinstance(node, ast.Name) and node.id not in inner and source.module.look_up(node.id) is None:
+        return "hidden-state", node, f"{node.id!r} is not a name of the file"
+    if isinstance(node, ast.FormattedValue) and (node.format_spec or node.conversion != -1):
+        return "hidden-state", node, "a format in an f-string"
+    if isinstance(node, ast.Dict) and not all(isinstance(key, ast.Constant) for key in node.keys):
+        return "hidden-state", node, "a dict whose keys are not literal"
+    if isinstance(node, (ast.GeneratorExp, ast.ListComp)) and any(g.is_async for g in node.generators):
+        return "hidden-state", node, "an async comprehension"
+    if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+        return "hidden-state", node, f"an attribute .{node.attr[:60]}"
+    return None
 
 
 def _check_call(source: SourceFile, node: ast.Call) -> list[ast.expr]:

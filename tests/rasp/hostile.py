@@ -88,6 +88,7 @@ CODE: dict[str, Hostile] = {
     "everything of numpy": Hostile("hidden-state", f"from numpy import *\nK = fromfile({RUN})  # <-\n" + F),
     "a decorator": Hostile("hidden-state", f"@{RUN}  # <-\ndef f(x):\n    return x\n"),
     "a default": Hostile("hidden-state", f"def f(x, y={RUN}):  # <-\n    return x\n"),
+    "a default after a number": Hostile("hidden-state", f"def f(x, y=1, z={RUN}):  # <-\n    return x\n"),
     "the default of a lambda": Hostile(
         "hidden-state", f"def f(x):\n    return tok_map(x, lambda a, b={RUN}: a)  # <-\n"
     ),
