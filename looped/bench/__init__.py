@@ -39,7 +39,6 @@ BENCHES: dict[str, tuple[str, str]] = {
         "looped.bench.survive",
         "a compiled program after noise and a short training, at 1, 2 and 5 times it",
     ),
-    "rasp": ("looped.rasp.bench", "n-RASP-L operations against plain double loops, n = 256"),
 }
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 import tyro
 
 from looped.commands import print_json
-from looped.rasp.checker import Report, check_file
+from looped.rasp.lint import LintReport, check_file
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Args:
 
 
 def run(args: Args) -> int:
-    """Checks and prints."""
+    """Check and print."""
     report = check_file(args.file)
     if args.json:
         print_json(facts(report))
@@ -38,7 +38,7 @@ def run(args: Args) -> int:
     return 0 if report.legal else 1
 
 
-def facts(report: Report) -> dict[str, object]:
+def facts(report: LintReport) -> dict[str, object]:
     """A report as JSON."""
     return {
         "file": report.file,
@@ -51,7 +51,7 @@ def facts(report: Report) -> dict[str, object]:
     }
 
 
-def _verdict(report: Report) -> str:
+def _verdict(report: LintReport) -> str:
     number = len(report.violations)
     if not number:
         return "nothing illegal"

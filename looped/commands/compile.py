@@ -16,10 +16,9 @@ import tyro
 
 from looped import checkpoints
 from looped.commands import note, print_json
-from looped.compiler.assemble import LONGEST, MOST_WIDTH
-from looped.compiler.compiled import Card, compile_program
-from looped.compiler.source import find
+from looped.compiler.compiled import LONGEST, MOST_WIDTH, CompiledCard, compile_program
 from looped.errors import InputError
+from looped.rasp import programs
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Args:
 
 
 def run(args: Args) -> int:
-    """Compiles, writes, tells the sizes."""
+    """Compile, write, print the sizes."""
     for option, path in (("--out", args.out), ("--picture", args.picture)):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise InputError(f"{option} must name a file in a folder that exists, not {path}")
@@ -55,7 +54,7 @@ def run(args: Args) -> int:
         raise InputError(f"a picture's name ends in .svg, not {args.picture.suffix or 'nothing'!r}")
     if not 2 <= args.max_length <= LONGEST:
         raise InputError(f"--max-length must be between 2 and {LONGEST}, not {args.max_length}")
-    program = find(args.program, args.name)
+    program = programs.find(args.program, args.name)
     compiled = compile_program(program, args.max_length, args.max_width)
     if args.out is not None:
         compiled.save(args.out)
@@ -73,7 +72,7 @@ def run(args: Args) -> int:
     return 0
 
 
-def sizes(card: Card) -> str:
+def sizes(card: CompiledCard) -> str:
     """A card in two lines."""
     layers = f"{card.layers} layer{'s' if card.layers > 1 else ''} a step and {card.before} before the loop"
     return (
