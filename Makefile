@@ -9,14 +9,17 @@ PYTHONS := $(or $(PYTHON),python3.13 python3.12 python3.11 python3 python)
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint demo engines docs clean
+.PHONY: help test test-all lint demo engines docs clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/'
 
 # One thread a process: tests run side by side, and no result may depend on the number of cores.
-test: export OMP_NUM_THREADS = 1
-test: lint ## style, types, import direction, then every test
+test test-all: export OMP_NUM_THREADS = 1
+test: lint ## style, types, import direction, then the tests that are neither slow nor need a GPU
+	$(BIN)/pytest -n $(WORKERS) -m "not slow and not gpu"
+
+test-all: lint ## the same with every test that this machine can run
 	$(BIN)/pytest -n $(WORKERS)
 
 lint: $(STAMP) ## style, types and import direction only
