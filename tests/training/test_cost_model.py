@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from looped.commands.cost import seconds
+from looped.cli.cost import seconds
 from looped.errors import InputError
 from looped.serial import override
 from looped.training import cost, curriculum, rates, work

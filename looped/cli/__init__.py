@@ -1,6 +1,6 @@
 """The command `looped`: finds a command's file, parses, calls, and turns errors into a sentence.
 
-A command is one row of `COMMANDS` and one file in `looped/commands`, imported only when it is asked for, so
+A command is one row of `COMMANDS` and one file in `looped/cli`, imported only when it is asked for, so
 that `looped --help` answers at once. This file knows no option of any command.
 
 Exit status: 0 done, 1 done with a negative finding (`looped check` found a fault), 2 bad input or an
@@ -21,39 +21,39 @@ from looped.errors import InputError
 
 # name → (module, summary), in the order a newcomer meets them
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("looped.commands.demo", "the newcomer's minute: train on short, hold on long, draw it"),
-    "tasks": ("looped.commands.tasks", "the tasks with lengths, T(n) and an example row each"),
-    "sample": ("looped.commands.sample", "random questions and answers in the paper's notation"),
-    "trace": ("looped.commands.trace", "runs a task's n-RASP-L program and prints variable × step"),
-    "check": ("looped.commands.check", "checks n-RASP-L programs in a file, naming line and rule"),
-    "compile": ("looped.commands.compile", "an n-RASP-L program into the weights of a looped Transformer"),
+    "demo": ("looped.cli.demo", "the newcomer's minute: train on short, hold on long, draw it"),
+    "tasks": ("looped.cli.tasks", "the tasks with lengths, T(n) and an example row each"),
+    "sample": ("looped.cli.sample", "random questions and answers in the paper's notation"),
+    "trace": ("looped.cli.trace", "runs a task's n-RASP-L program and prints variable × step"),
+    "check": ("looped.cli.check", "checks n-RASP-L programs in a file, naming line and rule"),
+    "compile": ("looped.cli.compile", "an n-RASP-L program into the weights of a looped Transformer"),
     "compare": (
-        "looped.commands.compare",
+        "looped.cli.compare",
         "does a model simulate the program? reads its variables from the states",
     ),
-    "solve": ("looped.commands.solve", "a model answers a question, or one a line from stdin"),
-    "explore": ("looped.commands.explore", "a page on which to ask a model and watch it loop"),
-    "train": ("looped.commands.train", "trains a model; the same command again resumes"),
-    "evaluate": ("looped.commands.evaluate", "accuracy of runs by length and stopping rule"),
-    "discover": ("looped.commands.discover", "from which loop step on trained models are right, by length"),
-    "figure": ("looped.commands.figure", "draws from files of results alone"),
+    "solve": ("looped.cli.solve", "a model answers a question, or one a line from stdin"),
+    "explore": ("looped.cli.explore", "a page on which to ask a model and watch it loop"),
+    "train": ("looped.cli.train", "trains a model; the same command again resumes"),
+    "evaluate": ("looped.cli.evaluate", "accuracy of runs by length and stopping rule"),
+    "discover": ("looped.cli.discover", "from which loop step on trained models are right, by length"),
+    "figure": ("looped.cli.figure", "draws from files of results alone"),
     "reproduce": (
-        "looped.commands.reproduce",
+        "looped.cli.reproduce",
         "runs what is missing of a figure of the paper, then draws it",
     ),
     "sweep": (
-        "looped.commands.sweep",
+        "looped.cli.sweep",
         "many runs from one file; the same command again does what is missing",
     ),
-    "status": ("looped.commands.status", "how the runs in a folder stand"),
-    "cancel": ("looped.commands.cancel", "asks the runs in a folder to save and stop"),
-    "cost": ("looped.commands.cost", "what a run will take: operations, memory and time"),
-    "bench": ("looped.commands.bench", "measures this program against its peers in one run"),
+    "status": ("looped.cli.status", "how the runs in a folder stand"),
+    "cancel": ("looped.cli.cancel", "asks the runs in a folder to save and stop"),
+    "cost": ("looped.cli.cost", "what a run will take: operations, memory and time"),
+    "bench": ("looped.cli.bench", "measures this program against its peers in one run"),
 }
 
 # commands of two words, with options of their own: words → module
 SUBCOMMANDS: dict[tuple[str, str], str] = {
-    ("bench", "ladder"): "looped.commands.ladder",
+    ("bench", "ladder"): "looped.cli.length_sweep",
 }
 
 
@@ -99,7 +99,7 @@ def _dispatch(words: list[str]) -> int:
     name, *rest = words
     if name not in COMMANDS:
         raise InputError(_unknown_command(name))
-    from looped.arguments import parse  # tyro takes longer to import than the help to print
+    from looped.cli.arguments import parse  # tyro takes longer to import than the help to print
 
     source = COMMANDS[name][0]
     if rest and (name, rest[0]) in SUBCOMMANDS:

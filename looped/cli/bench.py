@@ -9,7 +9,7 @@ import tyro
 
 from looped import bench
 from looped.bench import BENCHES, Options
-from looped.commands import print_json, print_table
+from looped.cli.output import print_json, print_table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import tyro
 
-from looped.commands import print_json
+from looped.cli.output import print_json
 from looped.rasp.checker import Report, check_file
 
 

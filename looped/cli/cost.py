@@ -14,7 +14,7 @@ from typing import Annotated
 
 import tyro
 
-from looped.commands import note, print_json, print_table
+from looped.cli.output import note, print_json, print_table
 from looped.serial import to_json
 from looped.training import rates, recipes
 from looped.training.cost import Cost, estimate

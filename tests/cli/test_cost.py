@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from looped.commands.cost import seconds
+from looped.cli.cost import seconds
 from looped.model.weights import Layout
 from looped.training.recipes import make
 

@@ -16,7 +16,7 @@ import tyro
 
 from looped import tasks
 from looped.batches import lay_out
-from looped.commands import print_json
+from looped.cli.output import print_json
 from looped.errors import InputError
 from looped.tasks.base import LARGEST_SEED, Problems, Task
 

@@ -17,8 +17,9 @@ from typing import Annotated
 
 import tyro
 
-from looped import devices, display
-from looped.commands import note, print_json
+from looped import devices
+from looped.cli import display
+from looped.cli.output import note, print_json
 from looped.errors import InputError
 from looped.experiments import jobs
 from looped.training import recipes

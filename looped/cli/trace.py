@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from looped.commands import print_json
+from looped.cli.output import print_json
 from looped.errors import InputError
 from looped.rasp import programs
 from looped.rasp.program import Program

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import tyro
 
-from looped.commands import note, print_json
+from looped.cli.output import note, print_json
 from looped.errors import InputError
 from looped.experiments import board, jobs
 from looped.experiments.jobs import Status

@@ -19,8 +19,8 @@ from typing import Annotated
 import tyro
 
 from looped import checkpoints, tasks
-from looped.commands import note, print_json, print_table
-from looped.commands.sweep import ending, show, work
+from looped.cli.output import note, print_json, print_table
+from looped.cli.sweep import ending, show, work
 from looped.errors import InputError
 from looped.evaluation.statistics import over_seeds
 from looped.experiments import engines, jobs, paper, results

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from looped.commands import print_table
-from looped.commands.measuring import Shared, ready
+from looped.cli.measuring import Shared, ready
+from looped.cli.output import print_table
 from looped.evaluation import stopping
 from looped.evaluation.discovery import discover
 from looped.evaluation.measure import check

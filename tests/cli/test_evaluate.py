@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from looped import checkpoints, runs
-from looped.commands import discover, evaluate, measuring
+from looped.cli import discover, evaluate, measuring
 from looped.errors import InputError
 from looped.experiments.plan import parse_lengths
 from looped.training.recipes import make
@@ -264,7 +264,7 @@ def test_a_full_disk_loses_no_row(cli: Cli, monkeypatch: pytest.MonkeyPatch, run
     def full(path: Path, data: bytes) -> None:
         raise InputError(f"the disk is full: {path} could not be written")
 
-    monkeypatch.setattr("looped.commands.measuring.checkpoints.write", full)
+    monkeypatch.setattr("looped.cli.measuring.checkpoints.write", full)
     code, out, err = cli("evaluate", run, *FEW, "--json", "--out", "rows.json")
     assert code == 2
     assert "the disk is full: rows.json" in err

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from looped.commands import note, print_json
+from looped.cli.output import note, print_json
 from looped.errors import InputError
 
 

@@ -19,7 +19,7 @@ import torch
 import tyro
 
 from looped import checkpoints, devices, provenance
-from looped.commands import note, print_json
+from looped.cli.output import note, print_json
 from looped.errors import InputError
 from looped.experiments.plan import LARGEST_SEED, Precision, parse_lengths
 from looped.experiments.results import Loaded, load

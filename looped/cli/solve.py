@@ -16,7 +16,7 @@ from typing import Annotated, TextIO
 import tyro
 
 from looped import devices, tasks
-from looped.commands import print_json
+from looped.cli.output import print_json
 from looped.errors import InputError
 from looped.solve import Answer, Solver, answer, load
 from looped.solve.answers import shown

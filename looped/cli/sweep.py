@@ -15,7 +15,7 @@ from typing import Annotated
 
 import tyro
 
-from looped.commands import note, print_json, print_table
+from looped.cli.output import note, print_json, print_table
 from looped.errors import InputError
 from looped.experiments import board, drive, engines, jobs, sweepfile
 from looped.experiments.drive import Outcome

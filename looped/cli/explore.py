@@ -14,7 +14,7 @@ from typing import Annotated
 
 import tyro
 
-from looped.commands import note, print_json
+from looped.cli.output import note, print_json
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from looped.commands import print_table
-from looped.commands.measuring import Shared, ready
+from looped.cli.measuring import Shared, ready
+from looped.cli.output import print_table
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.measure import Row, check, measure

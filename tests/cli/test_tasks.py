@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from looped.commands.tasks import Args, run
+from looped.cli.tasks import Args, run
 from looped.tasks import TASKS
 
 Cli = Callable[..., tuple[int, str, str]]

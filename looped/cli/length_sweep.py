@@ -19,7 +19,7 @@ from looped.bench.ladder import table
 from looped.bench.ladder.climb import Done
 from looped.bench.ladder.record import Record
 from looped.bench.ladder.words import Request, line, measure, show_table
-from looped.commands import note, print_json, print_table
+from looped.cli.output import note, print_json, print_table
 
 
 @dataclass(frozen=True, kw_only=True)

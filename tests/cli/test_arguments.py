@@ -12,7 +12,7 @@ import tyro
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from looped.arguments import parse
+from looped.cli.arguments import parse
 from looped.errors import InputError
 
 

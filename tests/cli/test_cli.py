@@ -16,10 +16,10 @@ import pytest
 import looped
 from looped import cli as command_line
 from looped.cli import COMMANDS, SUBCOMMANDS
-from looped.commands import note, print_json, print_table
+from looped.cli.output import note, print_json, print_table
 from looped.errors import InputError
 
-COMMANDS_FOLDER = Path(looped.__file__).parent / "commands"
+COMMANDS_FOLDER = Path(looped.__file__).parent / "cli"
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ def looped_process(*words: str, stdout: int = subprocess.PIPE) -> subprocess.Com
 
 
 def test_the_table_of_commands_is_the_folder_of_commands() -> None:
-    shared = {"__init__", "measuring"}
+    shared = {"__init__", "arguments", "display", "measuring", "output"}
     on_disk = {path.stem for path in COMMANDS_FOLDER.glob("*.py")} - shared
     of_two_words = {module.rpartition(".")[2] for module in SUBCOMMANDS.values()}
     assert set(COMMANDS) - {"probe"} | of_two_words == on_disk
     for name, (module, summary) in COMMANDS.items():
-        assert name == "probe" or module == f"looped.commands.{name}"
+        assert name == "probe" or module == f"looped.cli.{name}"
         assert summary
 
 
@@ -220,7 +220,7 @@ def test_a_table_on_a_terminal_reads_no_markup(
 
 
 def test_commands_are_found_by_their_own_name_only() -> None:
-    assert command_line.main(["looped.commands.tasks"]) == 2
+    assert command_line.main(["looped.cli.tasks"]) == 2
 
 
 def test_a_closed_stdout_is_no_crash() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from looped.commands import print_json, print_table
-from looped.commands.sample import facts
+from looped.cli.output import print_json, print_table
+from looped.cli.sample import facts
 from looped.tasks import TASKS, Task
 
 

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from looped import runs
-from looped.display import LiveTable, Tracked
+from looped.cli.display import LiveTable, Tracked
 from looped.experiments import jobs
 from looped.training import __main__ as bare
 from looped.training.progress import Listener, Report
@@ -186,7 +186,7 @@ def test_cancelling_its_folder_saves_and_says_how_to_go_on(cli: Cli) -> None:
 
 
 def test_only_a_wish_that_comes_while_it_trains_is_heard(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("looped.commands.train.LOOK_S", 0.0)
+    monkeypatch.setattr("looped.cli.train.LOOK_S", 0.0)
     jobs.cancel(Path("all"))
     assert "finished after 12 of 12 steps" in cli("train", *SMALL, "--out", "all/a")[2]
 
@@ -194,7 +194,7 @@ def test_only_a_wish_that_comes_while_it_trains_is_heard(cli: Cli, monkeypatch: 
         def report(self, report: Report) -> None:
             jobs.cancel(Path("all"))
 
-    monkeypatch.setattr("looped.display.listener", Cancels)
+    monkeypatch.setattr("looped.cli.display.listener", Cancels)
     for place in ("all/b", "all/c/"):
         assert "interrupted after 10 of 12 steps" in cli("train", *SMALL, "--out", place)[2]
     assert "finished after 12 of 12 steps" in cli("train", *SMALL, "--out", "other/d")[2]

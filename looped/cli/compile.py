@@ -15,7 +15,7 @@ from typing import Annotated
 import tyro
 
 from looped import checkpoints
-from looped.commands import note, print_json
+from looped.cli.output import note, print_json
 from looped.compiler.assemble import LONGEST, MOST_WIDTH
 from looped.compiler.compiled import Card, compile_program
 from looped.compiler.source import find

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from looped.commands import note, print_json, print_table
+from looped.cli.output import note, print_json, print_table
 from looped.errors import InputError
 
 if TYPE_CHECKING:  # torch is loaded when the demo starts, not when its help is asked for
@@ -48,7 +48,8 @@ def run(args: Args) -> int:
         raise InputError("--seconds and --samples must be above 0, and --steps must not be below it")
     import torch
 
-    from looped import demo, display, figures
+    from looped import demo, figures
+    from looped.cli import display
     from looped.training.interrupt import Interrupt
 
     torch.set_num_threads(1)  # models this small lose by a second thread, and tenfold on a busy machine

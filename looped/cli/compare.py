@@ -18,7 +18,7 @@ import torch
 import tyro
 
 from looped import batches, devices, tasks
-from looped.commands import print_json, print_table
+from looped.cli.output import print_json, print_table
 from looped.compiler.probe import probe, spoken
 from looped.errors import InputError
 from looped.rasp import programs
