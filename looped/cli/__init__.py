@@ -99,7 +99,7 @@ def _dispatch(words: list[str]) -> int:
     name, *rest = words
     if name not in COMMANDS:
         raise InputError(_unknown_command(name))
-    from looped.cli.arguments import parse  # tyro takes longer to import than the help to print
+    from looped.cli.arguments import parse
 
     source = COMMANDS[name][0]
     if rest and (name, rest[0]) in SUBCOMMANDS:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import tyro
-
 from looped import bench
 from looped.bench import BENCHES, Options
+from looped.cli.arguments import Positional
 from looped.cli.output import print_json, print_table
 
 
@@ -16,7 +15,7 @@ from looped.cli.output import print_json, print_table
 class Args(Options):
     """Measure this program against its peers, in one run. Not every bench takes every option."""
 
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+    name: Annotated[str, Positional("NAME")]
     """Which bench: train, scale, equal, memory, infer, solve, survive or rasp; ladder has a help of its own."""
     json: bool = False
     """One JSON object: measured values of both sides, "speedup", and how it was measured."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
+from looped.cli.arguments import Positional
 from looped.cli.output import note, print_json
 from looped.errors import InputError
 from looped.experiments import board, jobs
@@ -27,7 +26,7 @@ POLL_S = 0.2
 class Args:
     """Stop the runs in a folder; each saves first, and the command that started them goes on from there."""
 
-    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    folder: Annotated[Path, Positional("DIR")]
     """The folder of the runs."""
     wait: float = 60.0
     """Seconds to wait until all have stopped."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import tyro
-
+from looped.cli.arguments import Positional
 from looped.cli.output import print_json
 from looped.rasp.checker import Report, check_file
 
@@ -20,7 +19,7 @@ from looped.rasp.checker import Report, check_file
 class Args:
     """Check n-RASP-L programs in a file for legality, naming line and rule; exit 1 if one is broken."""
 
-    file: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.py")]
+    file: Annotated[str, Positional("FILE.py")]
     """A Python file of programs; docs/nrasp.md says what may stand in it."""
     json: bool = False
     """One JSON object."""

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import torch
-import tyro
 
 from looped import batches, devices, tasks
+from looped.cli.arguments import Option, Positional
 from looped.cli.output import print_json, print_table
 from looped.compiler.probe import probe, spoken
 from looped.errors import InputError
@@ -39,9 +39,9 @@ COLUMNS = (
 class Args:
     """Fit a linear map from a model's states to the variables of the task's n-RASP-L program, step by step."""
 
-    task: Annotated[str, tyro.conf.Positional]
+    task: Annotated[str, Positional()]
     """The task's name."""
-    model: Annotated[str | None, tyro.conf.arg(metavar="NAME|PATH", help_behavior_hint="")] = None
+    model: Annotated[str | None, Option("NAME|PATH", default="")] = None
     """A shipped model, `compiled`, a checkpoint (seed-0.safetensors, or what `looped compile` wrote) or a run's folder;
     by default the shipped model of the task."""
     length: int = 12

@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
 from looped import checkpoints
+from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json
 from looped.compiler.assemble import LONGEST, MOST_WIDTH
 from looped.compiler.compiled import Card, compile_program
@@ -26,17 +25,17 @@ from looped.errors import InputError
 class Args:
     """Turn an n-RASP-L program into the weights of a looped Transformer that does exactly the same."""
 
-    program: Annotated[str, tyro.conf.Positional]
+    program: Annotated[str, Positional()]
     """A task's name, long_multiplication, or a FILE.py with a Program."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE.safetensors", help_behavior_hint="")] = None
+    out: Annotated[Path | None, Option("FILE.safetensors", default="")] = None
     """Where to write the model; without it, only its sizes are told."""
-    name: Annotated[str | None, tyro.conf.arg(help_behavior_hint="")] = None
+    name: Annotated[str | None, Option(default="")] = None
     """Which program of a file with several."""
     max_length: int = LONGEST
     """Tokens of the longest row it has to take."""
     max_width: int = MOST_WIDTH
     """The widest state allowed."""
-    picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE.svg", help_behavior_hint="")] = None
+    picture: Annotated[Path | None, Option("FILE.svg", default="")] = None
     """Also draw the matrices of a step, and the state after every step of the program's example."""
     json: bool = False
     """One JSON object."""

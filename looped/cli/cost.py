@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-import tyro
-
+from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json, print_table
 from looped.serial import to_json
 from looped.training import rates, recipes
@@ -24,17 +23,17 @@ from looped.training.cost import Cost, estimate
 class Args:
     """Say what a run will cost: operations, memory and time, without starting it."""
 
-    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
+    task: Annotated[str, Positional("TASK")]
     """The task's name; `looped tasks` lists them."""
     method: str = "fop-loop-adaptive"
     """One of the paper's methods."""
     recipe: str = "fast"
     """paper, fast, quick or long."""
-    seeds: Annotated[str, tyro.conf.arg(metavar="A,B,…")] = "0,1,2,3,4"
+    seeds: Annotated[str, Option("A,B,…")] = "0,1,2,3,4"
     """Seeds, trained side by side as one computation."""
     device: str = "h200"
     """h200 (one NVIDIA H200), cpu (one core) or tflops=NUMBER (what whole steps are assumed to reach)."""
-    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY=VALUE")] = ()
+    set: Annotated[tuple[str, ...], Option("KEY=VALUE", repeat=True)] = ()
     """Any field of the configuration: --set max_length=1000 --set model.width=512."""
     json: bool = False
     """Print the facts as one JSON object."""

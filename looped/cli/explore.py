@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
+from looped.cli.arguments import Option
 from looped.cli.output import note, print_json
 
 
@@ -21,11 +20,11 @@ from looped.cli.output import note, print_json
 class Args:
     """Serve the explorer on this machine's loopback address and open it in a browser."""
 
-    port: Annotated[int | None, tyro.conf.arg(metavar="NUMBER", help_behavior_hint="")] = None
+    port: Annotated[int | None, Option("NUMBER", default="")] = None
     """The port; by default 8642, or any free one if that is taken."""
     no_open: bool = False
     """Do not open the page in a browser."""
-    model: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PATH…")] = ()
+    model: Annotated[tuple[Path, ...], Option("PATH…")] = ()
     """Models besides the shipped and the compiled ones: checkpoints, run folders, what `looped compile` wrote."""
     json: bool = False
     """Print the address and the models' names as one JSON object."""

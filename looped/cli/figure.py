@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tyro
-
+from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json
 from looped.errors import InputError
 
@@ -21,9 +20,9 @@ from looped.errors import InputError
 class Args:
     """Draw results: accuracy by length or loop step, a run's training, a ladder, or who knows when to stop."""
 
-    results: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RESULTS…")]
+    results: Annotated[tuple[Path, ...], Positional("RESULTS…")]
     """Files of rows, as `looped evaluate --out` writes them; for --kind training, a run's metrics.jsonl."""
-    out: Annotated[Path, tyro.conf.arg(metavar="FILE.svg")]
+    out: Annotated[Path, Option("FILE.svg")]
     """Where to write: .svg, .png or .pdf."""
     kind: Literal["auto", "length", "step", "training", "ladder", "halting"] = "auto"
     """What lies across: the length, the loop step, or the gradient step; auto asks the rows. ladder: how far L99 is;

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
 from looped.bench.ladder import table
 from looped.bench.ladder.climb import Done
 from looped.bench.ladder.record import Record
 from looped.bench.ladder.words import Request, line, measure, show_table
+from looped.cli.arguments import Positional
 from looped.cli.output import note, print_json, print_table
 
 
@@ -26,7 +25,7 @@ from looped.cli.output import note, print_json, print_table
 class Args(Request):
     """Climb the length ladder: the longest lengths at which every seed is exact, and what ends it."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN…")] = ()
+    runs: Annotated[tuple[Path, ...], Positional("RUN…")] = ()
     """Folders of runs, or files such as runs/x/seed-0.safetensors; those that differ in seeds alone are one model."""
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
 import torch
-import tyro
 
 from looped import checkpoints, devices, provenance
+from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json
 from looped.errors import InputError
 from looped.experiments.plan import LARGEST_SEED, Precision, parse_lengths
@@ -35,7 +35,7 @@ QUIET_S = 10.0  # between two lines of progress
 class Shared:
     """The options that both commands have."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN…")]
+    runs: Annotated[tuple[Path, ...], Positional("RUN…")]
     """Folders of runs (all their seeds), single files such as runs/x/seed-0.safetensors, or shipped models by name."""
     lengths: str = "1:60"
     """Lengths: 1:60 (with both ends), 10:100:10 (every tenth), or 10,20,40."""
@@ -47,7 +47,7 @@ class Shared:
     """Of products: fp32, or the model's own where finer; bf16; or trained, as in training (bf16 on CUDA)."""
     seed: int = 0
     """Of the test problems."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE.json", help_behavior_hint="")] = None
+    out: Annotated[Path | None, Option("FILE.json", default="")] = None
     """Also write the rows and where they come from to this JSON file."""
     json: bool = False
     """Print the rows and where they come from as one JSON object."""

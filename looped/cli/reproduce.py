@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
 from looped import checkpoints, tasks
+from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json, print_table
 from looped.cli.sweep import ending, show, work
 from looped.errors import InputError
@@ -30,30 +29,26 @@ from looped.experiments.paper import Choice, Figure
 from looped.experiments.partial import Rows
 from looped.experiments.plan import SAMPLES, Precision, parse_lengths
 
-Names = Annotated[str, tyro.conf.arg(metavar="A,B,…", help_behavior_hint="(default: all)")]
+Names = Annotated[str, Option("A,B,…", default="(default: all)")]
 
 
 @dataclass(frozen=True)
 class Args:
     """Reproduce a figure of the paper. The same command again does what is missing."""
 
-    figure: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FIGURE")]
+    figure: Annotated[str, Positional("FIGURE")]
     """main, ablation, stopping or rules; beyond the paper: halting, wrong-steps."""
     engine: str = "local"
     """Who runs what is missing: local (processes here), ray (extra `ray`) or slurm (arrays of batch jobs)."""
-    address: Annotated[
-        str, tyro.conf.arg(metavar="HOST:PORT", help_behavior_hint="(default: a new one here)")
-    ] = ""
+    address: Annotated[str, Option("HOST:PORT", default="(default: a new one here)")] = ""
     """The Ray cluster to use; auto is the one this machine belongs to."""
-    sbatch: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="OPTION=VALUE")] = ()
+    sbatch: Annotated[tuple[str, ...], Option("OPTION=VALUE", repeat=True)] = ()
     """An option of Slurm's sbatch: --sbatch partition=gpu --sbatch time=4:00:00."""
     recipe: str = "fast"
     """paper (its hyperparameters), fast (far fewer steps) or quick (a minute a run on a CPU)."""
     seeds: Annotated[
         str,
-        tyro.conf.arg(
-            metavar="A,B,…", help_behavior_hint="(default: 0 to 4, of the paper's baselines 0 to 2)"
-        ),
+        Option("A,B,…", default="(default: 0 to 4, of the paper's baselines 0 to 2)"),
     ] = ""
     """Seeds of every run, trained side by side."""
     tasks: Names = ""
@@ -62,9 +57,7 @@ class Args:
     """Only these methods of the figure."""
     samples: int = SAMPLES
     """Problems a length."""
-    lengths: Annotated[
-        str, tyro.conf.arg(help_behavior_hint="(default: some from 1 to twice the paper's)")
-    ] = ""
+    lengths: Annotated[str, Option(default="(default: some from 1 to twice the paper's)")] = ""
     """Lengths to measure, for all tasks: 1:60, 10:100:10 or 10,20,40."""
     precision: Precision = "trained"
     """Of products when measuring: trained is as in training (bf16 on CUDA, fp32 on a CPU), or fp32 or bf16."""
@@ -80,7 +73,7 @@ class Args:
     """Stop cleanly after this many seconds, to go on later."""
     save_every: float = 60.0
     """Seconds between two checkpoints of a run."""
-    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY=VALUE")] = ()
+    set: Annotated[tuple[str, ...], Option("KEY=VALUE", repeat=True)] = ()
     """A field of every run's configuration: --set steps=2000 --set model.width=128."""
     dry_run: bool = False
     """Only show what is done and what is missing."""

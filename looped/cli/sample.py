@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
-import tyro
 
 from looped import tasks
 from looped.batches import lay_out
+from looped.cli.arguments import Positional
 from looped.cli.output import print_json
 from looped.errors import InputError
 from looped.tasks.base import LARGEST_SEED, Problems, Task
@@ -28,7 +28,7 @@ CHUNK = 256  # rows drawn at once: always the same, so that fewer rows are the f
 class Args:
     """Print random problems of a task: each row as it is fed in and as it is answered."""
 
-    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
+    task: Annotated[str, Positional("TASK")]
     """The task's name; `looped tasks` lists them."""
     length: int = 8
     """The problems' length n: bits, digits of an operand, or symbols."""

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TextIO
 
-import tyro
-
 from looped import devices, tasks
+from looped.cli.arguments import Option, Positional
 from looped.cli.output import print_json
 from looped.errors import InputError
 from looped.solve import Answer, Solver, answer, load
@@ -30,13 +29,13 @@ from looped.solve.table import print_steps
 class Args:
     """Answer a task's questions with a shipped, trained or compiled model."""
 
-    task: Annotated[str, tyro.conf.Positional]
+    task: Annotated[str, Positional()]
     """The task's name."""
-    question: Annotated[str | None, tyro.conf.Positional] = None
+    question: Annotated[str | None, Positional()] = None
     """As people type it: 1101, 1011+0110, 11*110, "1 4 2 2 4 3"; without one, a question a line from stdin."""
-    file: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    file: Annotated[Path | None, Option("FILE", default="")] = None
     """Read questions, one a line, from this file instead of stdin."""
-    model: Annotated[str | None, tyro.conf.arg(metavar="NAME|PATH", help_behavior_hint="")] = None
+    model: Annotated[str | None, Option("NAME|PATH", default="")] = None
     """A shipped model (addition-fast, or fast alone), `compiled`, a checkpoint's file, or a run's folder; by default
     the shipped model of the task."""
     stop: str | None = None

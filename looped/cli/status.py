@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
+from looped.cli.arguments import Positional
 from looped.cli.output import note, print_json, print_table
 from looped.errors import InputError
 from looped.experiments import board, jobs
@@ -24,7 +23,7 @@ from looped.experiments.jobs import Job, Status
 class Args:
     """Show how runs stand: queued, running with step and loss, done, failed with the reason."""
 
-    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    folder: Annotated[Path, Positional("DIR")]
     """The folder of the runs: that of a sweep, or `runs`."""
     json: bool = False
     """Print one JSON object for each run."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
+from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json, print_table
 from looped.errors import InputError
 from looped.experiments import board, drive, engines, jobs, sweepfile
@@ -28,19 +27,15 @@ from looped.training.interrupt import Interrupt
 class Args:
     """Run many runs. The same command again does what is missing, however the last one ended."""
 
-    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    file: Annotated[Path, Positional("FILE")]
     """JSON: a list of runs, or a grid of tasks × methods × recipes × settings; docs/scale.md shows both."""
     engine: str = "local"
     """Who runs them: local (processes here), ray (extra `ray`) or slurm (arrays of batch jobs)."""
-    address: Annotated[
-        str, tyro.conf.arg(metavar="HOST:PORT", help_behavior_hint="(default: a new one here)")
-    ] = ""
+    address: Annotated[str, Option("HOST:PORT", default="(default: a new one here)")] = ""
     """The Ray cluster to use; auto is the one this machine belongs to."""
-    sbatch: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="OPTION=VALUE")] = ()
+    sbatch: Annotated[tuple[str, ...], Option("OPTION=VALUE", repeat=True)] = ()
     """An option of Slurm's sbatch: --sbatch partition=gpu --sbatch time=4:00:00."""
-    out: Annotated[
-        Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: runs/ and the file's name)")
-    ] = None
+    out: Annotated[Path | None, Option("DIR", default="(default: runs/ and the file's name)")] = None
     """The folder of the runs, one folder each; results go to DIR/results."""
     workers: int = 0
     """Runs at once; 0: one for each GPU, or for each core where there is none."""

@@ -18,8 +18,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import tyro
-
+from looped.cli.arguments import Option, Positional
 from looped.cli.output import print_json
 from looped.errors import InputError
 from looped.rasp import programs
@@ -36,14 +35,13 @@ MOST_VALUES = 64_000_000  # of a JSON trace, which is held as a whole
 class Args:
     """Run a task's n-RASP-L program on a question and print variable × step."""
 
-    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
+    task: Annotated[str, Positional("TASK")]
     """The task's name, or long_multiplication: two factors of any length."""
-    question: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="QUESTION")]
+    question: Annotated[str, Positional("QUESTION")]
     """As people type it: 1101, 1011+0110, 11*110, "1 4 2 2 4 3"."""
     model: Annotated[
         tuple[str, ...],
-        tyro.conf.UseAppendAction,
-        tyro.conf.arg(metavar="NAME|PATH", help_behavior_hint="(repeatable)"),
+        Option("NAME|PATH", default="(repeatable)", repeat=True),
     ] = ()
     """Also a shipped model (fast, copy-fast), a run's folder or a checkpoint, beside the program compiled into weights;
     `compiled` for that alone."""

@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
 from looped import devices
 from looped.cli import display
+from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json
 from looped.errors import InputError
 from looped.experiments import jobs
@@ -35,9 +34,9 @@ SHORT = ("seeds", "steps", "interval", "lr", "batch", "max_length", "ema", "back
 LOOK_S = 0.25  # seconds between two looks for the wish of `looped cancel`
 
 
-def _setting(metavar: str) -> object:
+def _setting(metavar: str) -> Option:
     """An option that changes a field of the recipe's configuration, as text; empty where it is not given."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint="(default: the recipe's)")
+    return Option(metavar, default="(default: the recipe's)")
 
 
 Int = Annotated[str, _setting("INT")]
@@ -49,19 +48,17 @@ List = Annotated[str, _setting("A,B,…")]
 class Args:
     """Train a model. The same command again goes on where the last one ended, however it ended."""
 
-    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
+    task: Annotated[str, Positional("TASK")]
     """The task's name; `looped tasks` lists them."""
     method: str = "fop-loop-adaptive"
     """One of the paper's methods, or the two systems it never ran, ut and pondernet."""
     recipe: str = "fast"
     """paper (its hyperparameters), fast (far fewer steps), quick (a minute on a CPU) or long (exact far out)."""
-    seeds: Annotated[str, tyro.conf.arg(metavar="A,B,…")] = "0,1,2,3,4"
+    seeds: Annotated[str, Option("A,B,…")] = "0,1,2,3,4"
     """Seeds, trained side by side as one computation."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
-    out: Annotated[
-        Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: runs/TASK-METHOD-RECIPE)")
-    ] = None
+    out: Annotated[Path | None, Option("DIR", default="(default: runs/TASK-METHOD-RECIPE)")] = None
     """The run's folder."""
     time_limit: float = math.inf
     """Stop cleanly after this many seconds, to go on later."""
@@ -99,9 +96,9 @@ class Args:
     """none, start, rotary, alibi, learned or randomised."""
     embedding_std: Float = ""
     """Initial scale of the token embedding."""
-    init: Annotated[str, tyro.conf.arg(metavar="START")] = "random"
+    init: Annotated[str, Option("START")] = "random"
     """random; or compiled, the task's n-RASP-L program as weights; or compiled:1e-3, those with so much noise each."""
-    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY=VALUE")] = ()
+    set: Annotated[tuple[str, ...], Option("KEY=VALUE", repeat=True)] = ()
     """Any field of the configuration: --set warmup=100 --set model.init_std=0.01."""
 
 

@@ -1,6 +1,6 @@
 """A load test: many clients at once against a server on loopback, every one asking question after question.
 
-$ python -m looped.explorer.load --clients 100 --seconds 20
+$ python -m benchmarks.explorer_load --clients 100 --seconds 20
 100 clients, 20 s: 4321 requests, median 310 ms, p95 720 ms, longest 1180 ms, 97 called off, 0 failed
   /api/run        …
 
@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from looped.cli.arguments import parse
 from looped.errors import InputError
 
 PATIENCE = 120.0  # seconds after which a request counts as failed
@@ -246,11 +247,9 @@ def _at(url: str, args: Args) -> Tally:
 
 
 def main() -> int:
-    """`python -m looped.explorer.load`."""
-    import tyro
-
+    """`python -m benchmarks.explorer_load`."""
     try:
-        return run(tyro.cli(Args))
+        return run(parse(Args, sys.argv[1:], "python -m benchmarks.explorer_load"))
     except (InputError, OSError) as error:
         print(f"looped: {error}", file=sys.stderr)
         return 2

@@ -1,0 +1,1 @@
+"""Measurements of this program: speed, memory, equality of its paths, load. Run from a checkout."""
