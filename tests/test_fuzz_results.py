@@ -16,8 +16,8 @@ from damage import TEXTS, blows, changed, feed, forgeries, headers, little_memor
 from matplotlib.figure import Figure
 
 from looped import figures, runs, serial
-from looped.bench.ladder import record
 from looped.compiler import compiled
+from looped.evaluation.length_sweep import record
 from looped.experiments import jobs, results, sweepfile
 from looped.experiments.jobs import Job
 from looped.experiments.plan import Plan

@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[1]
 # and from its own layer. `__init__` runs before anything else of the package, so it lies near the bottom.
 LAYERS = [
     {"errors"},
-    {"vocab", "serial", "marked"},
+    {"vocab", "serial"},
     {"__init__"},
-    {"devices", "checkpoints"},
+    {"devices", "checkpoints", "locks"},
     {"provenance"},
     {"rasp"},
     {"tasks"},
@@ -30,7 +30,7 @@ LAYERS = [
     {"methods", "loops"},
     {"compiler"},
     {"training", "evaluation", "runs"},
-    {"bench", "demo", "figures", "zoo", "solve", "experiments"},
+    {"demo", "figures", "zoo", "solve", "experiments"},
     {"explorer"},
     {"cli", "__main__"},
 ]
@@ -42,10 +42,10 @@ THIRD_PARTY = {
     "errors": set(),
     "vocab": set(),
     "serial": set(),
-    "marked": set(),
     "__init__": set(),
     "devices": BARE,
     "checkpoints": BARE,
+    "locks": set(),
     "provenance": BARE,
     "rasp": {"numpy"},
     "tasks": BARE,
@@ -57,13 +57,13 @@ THIRD_PARTY = {
     "training": BARE,
     "evaluation": BARE,
     "runs": BARE,
-    "bench": BARE | {"transformers", "matplotlib"},
     "figures": {"numpy", "matplotlib"},
     "__main__": set(),
 }
 
 # What one package may import on top of that: torch brings triton along where there is CUDA, and nowhere else.
-ALSO = {"looped.model.kernels": {"triton"}}
+# `looped bench` finds the benches beside the package, in a checkout.
+ALSO = {"looped.model.kernels": {"triton"}, "looped.cli.bench": {"benchmarks"}}
 
 # The front door hands out what lies further up: named for types, imported when it is first asked for.
 FRONT = {"solve", "zoo"}

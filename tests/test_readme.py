@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from looped.bench.ladder.words import Request, show_table
 from looped.cli import COMMANDS
+from looped.cli.length_sweep import markdown_of
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -54,7 +54,7 @@ LADDERS = ("parity", "copy", "addition", "binary_sum", "multiplication", "unique
 
 def test_the_ladders_table_is_drawn_from_the_results() -> None:
     files = tuple(ROOT / "results" / f"ladder-{task}.json" for task in LADDERS)
-    drawn = show_table(Request(table=files)).strip()
+    drawn = markdown_of(files).strip()
     assert drawn in README
     assert drawn in (ROOT / "docs" / "length.md").read_text(encoding="utf-8")
 

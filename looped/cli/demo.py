@@ -11,13 +11,12 @@ length  looped, n passes  ordinary, one pass
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from looped.cli.output import note, print_json, print_table
+from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
 
 if TYPE_CHECKING:  # torch is loaded when the demo starts, not when its help is asked for
@@ -84,15 +83,11 @@ def run(args: Args) -> int:
 
 def _examined(args: Args, pair: Sequence[Contestant]) -> list[Row]:
     """The rows of the exam, with a bar on a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress
-
     from looped import demo
 
     note(f"Exam, {args.samples} fresh problems a length:")
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        bar = progress.add_task("copying", total=len(pair) * (len(demo.LENGTHS) + 1))
-        return demo.exam(args.out, pair, args.samples, lambda rows: progress.advance(bar))
+    with progress(len(pair) * (len(demo.LENGTHS) + 1), "copying") as bar:
+        return demo.exam(args.out, pair, args.samples, lambda rows: bar.done("copying"))
 
 
 def _keep(out: Path, pair: Sequence[Contestant], rows: Sequence[Row]) -> None:

@@ -20,9 +20,9 @@ from looped.cli.measuring import Shared, ready
 from looped.cli.output import print_table
 from looped.evaluation import stopping
 from looped.evaluation.discovery import discover
+from looped.evaluation.loading import LoadedRun
 from looped.evaluation.measure import check
 from looped.evaluation.statistics import over_seeds
-from looped.experiments.results import Loaded
 from looped.experiments.spec import variant
 from looped.tasks.families import UNIFORM
 
@@ -45,7 +45,7 @@ def run(args: Args) -> int:
     for each in asked.loaded:  # all complaints before any work
         check(each.subject, asked.lengths, args.samples, stops=stops_of(args, each), family=UNIFORM)
 
-    def one(loaded: Loaded, family: str, length: int) -> list[dict[str, Any]]:
+    def one(loaded: LoadedRun, family: str, length: int) -> list[dict[str, Any]]:
         """Rows of a length, with the variant's name where the run is one."""
         named = variant(loaded.seeds[0].config)
         rows = discover(
@@ -56,7 +56,7 @@ def run(args: Args) -> int:
     return asked.deliver(asked.gather(one), dict, lambda found: _print(found, args.runs))
 
 
-def stops_of(args: Args, loaded: Loaded) -> tuple[str, ...]:
+def stops_of(args: Args, loaded: LoadedRun) -> tuple[str, ...]:
     """The rules asked for, or the one for models trained like this."""
     return stopping.distinct(args.stop or loaded.seeds[0].config.stops)
 

@@ -18,9 +18,9 @@ from looped.cli.measuring import Shared, ready
 from looped.cli.output import print_table
 from looped.errors import InputError
 from looped.evaluation import stopping
+from looped.evaluation.loading import LoadedRun
 from looped.evaluation.measure import Row, check, measure
 from looped.evaluation.statistics import over_seeds, wilson
-from looped.experiments.results import Loaded
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def run(args: Args) -> int:
         for family in families:
             check(each.subject, asked.lengths, args.samples, stops=stops, family=family)
 
-    def one(loaded: Loaded, family: str, length: int) -> list[Row]:
+    def one(loaded: LoadedRun, family: str, length: int) -> list[Row]:
         return measure(loaded.subject, [length], args.samples, seed=args.seed, stops=stops, family=family)
 
     return asked.deliver(asked.gather(one, families), Row.as_dict, lambda found: _print(found, args.runs))

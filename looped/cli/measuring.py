@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
@@ -19,16 +17,14 @@ import torch
 
 from looped import checkpoints, devices, provenance
 from looped.cli.arguments import Option, Positional
-from looped.cli.output import note, print_json
+from looped.cli.output import note, print_json, progress
 from looped.errors import InputError
-from looped.experiments.plan import LARGEST_SEED, Precision, parse_lengths
-from looped.experiments.results import Loaded, load
+from looped.evaluation.loading import LARGEST_SEED, LoadedRun, Precision, load, parse_lengths
 from looped.tasks.families import UNIFORM
-from looped.zoo import shelf
+from looped.zoo import registry
 
 R = TypeVar("R")  # a row of results
 INTERRUPTED = 130  # the exit status
-QUIET_S = 10.0  # between two lines of progress
 
 
 @dataclass(frozen=True)
@@ -68,21 +64,21 @@ class Ready:
     args: Shared
     lengths: list[int]
     device: torch.device
-    loaded: list[Loaded]
+    loaded: list[LoadedRun]
     began: float
 
     def gather(
-        self, measure: Callable[[Loaded, str, int], list[R]], families: Sequence[str] = (UNIFORM,)
+        self, measure: Callable[[LoadedRun, str, int], list[R]], families: Sequence[str] = (UNIFORM,)
     ) -> Harvest[R]:
         """Measures every run on every family and length; what is done when Ctrl-C comes is kept."""
         rows: list[list[R]] = [[] for _ in self.loaded]
         parts = list(itertools.product(range(len(self.loaded)), families, self.lengths))
         try:
-            with _progress(len(parts)) as done:
+            with progress(len(parts)) as bar:
                 for i, family, length in parts:
                     rows[i] += measure(self.loaded[i], family, length)
                     named = self.args.runs[i].name + ("" if family == UNIFORM else f" {family}")
-                    done(f"{named}: length {length}")
+                    bar.done(f"{named}: length {length}")
         except KeyboardInterrupt:
             if not any(rows):
                 raise
@@ -117,33 +113,6 @@ class Ready:
         return INTERRUPTED if found.interrupted else 0
 
 
-class _Lines:
-    """Says how far it is in lines, but not all the time: quick work goes by in silence."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._count, self._said = total, 0, time.monotonic()
-
-    def __call__(self, what: str) -> None:
-        self._count += 1
-        if time.monotonic() - self._said > QUIET_S:
-            self._said = time.monotonic()
-            note(f"measured {self._count} of {self._total}: {what}")
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    """A function to call with what was done: it moves a bar on a terminal, and prints a line now and then elsewhere."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    if not sys.stderr.isatty():
-        yield _Lines(total)
-        return
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("measuring", total=total)
-        yield lambda what: progress.update(bar, advance=1, description=what)
-
-
 def ready(args: Shared, command: str) -> Ready:
     """Complains about bad options, then loads the runs."""
     lengths, device = parse_lengths(args.lengths), devices.pick(args.device)
@@ -163,5 +132,5 @@ def ready(args: Shared, command: str) -> Ready:
 
 def _found(path: Path) -> Path:
     """The file of a shipped model where its name is given; anything else as it is."""
-    name = None if path.exists() or len(path.parts) > 1 else shelf.find(str(path))
-    return path if name is None else shelf.path(name)
+    name = None if path.exists() or len(path.parts) > 1 else registry.find(str(path))
+    return path if name is None else registry.path(name)

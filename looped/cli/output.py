@@ -1,4 +1,4 @@
-"""One file per command, and the three ways all of them speak: JSON, a table, a note.
+"""What every command prints with: JSON, a table, a note, a progress bar.
 
 A command's module holds a frozen dataclass `Args`, whose fields become the options and whose comments become
 the help, and `run(args) -> int`, the exit status. `looped.cli` finds it by name and makes an `InputError` one
@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
-__all__ = ["note", "print_json", "print_table"]
+QUIET_S = 10.0  # between two lines of progress
 
 
 def print_json(value: object) -> None:
@@ -47,6 +49,39 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
 def note(message: str) -> None:
     """A sentence about the work, not part of its result, on stderr: `wrote figure.svg`."""
     print(message, file=sys.stderr)
+
+
+class Progress:
+    """How much of some work is done: a line on stderr now and then, silence where the work is quick."""
+
+    def __init__(self, total: int = 0) -> None:
+        self.total, self._count, self._said = total, 0, time.monotonic()
+
+    def done(self, what: str) -> None:
+        """Count one part of the work, described in a few words."""
+        self._count += 1
+        if time.monotonic() - self._said > QUIET_S:
+            self._said = time.monotonic()
+            note(f"measured {self._count} of {self.total}: {what}")
+
+
+@contextmanager
+def progress(total: int = 0, what: str = "measuring") -> Iterator[Progress]:
+    """A bar on a terminal, a line now and then elsewhere; the total may be set later."""
+    if not sys.stderr.isatty():
+        yield Progress(total)
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(console=Console(stderr=True), transient=True) as bars:
+        bar = bars.add_task(what, total=total)
+
+        class Bar(Progress):
+            def done(self, what: str) -> None:
+                bars.update(bar, total=self.total, advance=1, description=what)
+
+        yield Bar(total)
 
 
 def _is_numeric(cells: list[object]) -> bool:

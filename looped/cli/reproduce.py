@@ -21,13 +21,14 @@ from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json, print_table
 from looped.cli.sweep import ending, show, work
 from looped.errors import InputError
+from looped.evaluation.loading import Precision, parse_lengths
 from looped.evaluation.statistics import over_seeds
 from looped.experiments import engines, jobs, paper, results
 from looped.experiments.engines import Options
 from looped.experiments.jobs import Job
 from looped.experiments.paper import Choice, Figure
 from looped.experiments.partial import Rows
-from looped.experiments.plan import SAMPLES, Precision, parse_lengths
+from looped.experiments.plan import SAMPLES
 
 Names = Annotated[str, Option("A,B,…", default="(default: all)")]
 

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import get_args
 
 from looped.errors import InputError
+from looped.evaluation.loading import Precision, parse_lengths
 from looped.experiments import board, drive, engines, jobs, paper
 from looped.experiments.engines import Options
 from looped.experiments.paper import Choice
-from looped.experiments.plan import SAMPLES, Precision, parse_lengths
+from looped.experiments.plan import SAMPLES
 from looped.training.interrupt import Interrupt
 
 

@@ -27,9 +27,9 @@ from safetensors import SafetensorError, safe_open
 from looped import checkpoints, runs, serial
 from looped.errors import InputError
 from looped.experiments import partial, results
-from looped.experiments.locks import hold, is_held
 from looped.experiments.plan import Plan
 from looped.experiments.spec import check_name
+from looped.locks import hold, is_held
 from looped.training.config import TrainConfig
 
 State = Literal["queued", "running", "done", "failed", "cancelled"]

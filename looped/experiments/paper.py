@@ -27,8 +27,9 @@ from typing import Literal
 
 from looped import tasks
 from looped.errors import InputError
+from looped.evaluation.loading import Precision
 from looped.experiments.jobs import Job
-from looped.experiments.plan import SAMPLES, Kind, Plan, Precision
+from looped.experiments.plan import SAMPLES, Kind, Plan
 from looped.experiments.spec import SEEDS, RunSpec
 from looped.tasks.base import Task
 

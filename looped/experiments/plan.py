@@ -11,6 +11,7 @@ from typing import Literal
 from looped import methods, tasks
 from looped.errors import InputError
 from looped.evaluation import stopping
+from looped.evaluation.loading import LARGEST_SEED, Precision
 from looped.evaluation.measure import ORACLE, check_words, usual_stops
 from looped.experiments.spec import RunSpec, short_hash
 from looped.serial import to_json
@@ -21,9 +22,7 @@ from looped.training.config import TrainConfig
 from looped.training.curriculum import max_length
 
 Kind = Literal["accuracy", "steps", "halting"]
-Precision = Literal["fp32", "bf16", "trained"]
 SAMPLES = 6400  # the paper's
-LARGEST_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -85,22 +84,3 @@ def trainable(run: RunSpec) -> TrainConfig:
     task, method, longest = tasks.get(run.task), methods.get(run.method), max_length(config, config.steps - 1)
     check_words(task, method, config.model, [longest], stops=config.stops, family=config.family)
     return config
-
-
-def parse_lengths(text: str) -> list[int]:
-    """`1:60`, `1:60:5` or `10,20,40` as lengths, in order and without repeats."""
-    complaint = InputError(
-        f"lengths are written 1:60, 1:60:5 or 10,20,40 with numbers from 1 to {LONGEST}, not {text[:40]!r}"
-    )
-    found: list[int] = []
-    for part in text.split(","):
-        numbers = part.strip().split(":")
-        if len(numbers) > 3 or not all(number.isdecimal() and len(number) <= 9 for number in numbers):
-            raise complaint
-        values = [int(number) for number in numbers]
-        first, last = values[0], values[min(1, len(values) - 1)]
-        step = values[2] if len(values) == 3 else 1
-        if not (1 <= first <= last <= LONGEST and step >= 1):
-            raise complaint
-        found += range(first, last + 1, step)
-    return list(dict.fromkeys(found))

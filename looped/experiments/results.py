@@ -15,89 +15,24 @@ import itertools
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from looped import checkpoints, loops, methods, provenance, runs, serial, tasks
+from looped import checkpoints, provenance, serial
 from looped.errors import InputError
 from looped.evaluation.discovery import discover
+from looped.evaluation.loading import load
 from looped.evaluation.measure import Subject, check, length_grid, measure, oracle_steps
 from looped.experiments.partial import Partial, Rows
-from looped.experiments.plan import Kind, Plan, Precision
+from looped.experiments.plan import Kind, Plan
 from looped.experiments.spec import variant
-from looped.model import build
-from looped.runs import Trained
 from looped.tasks.families import UNIFORM
 from looped.training.config import TrainConfig
-from looped.training.engine import product_dtype
 
 LARGEST = 1 << 28  # bytes of a file of results
 PRECISIONS = {torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64"}
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """Trained weights, ready to measure."""
-
-    path: Path
-    seeds: list[Trained]
-    subject: Subject
-    products: torch.dtype  # what its matrices are multiplied in
-
-    def origin(self) -> dict[str, object]:
-        """What a result says about the weights behind it."""
-        first = self.seeds[0]
-        return {
-            "run": self.path.resolve().name,
-            "seeds": [seed.seed for seed in self.seeds],
-            "steps": first.step,
-            "commit": first.commit,
-            "config": serial.to_json(first.config),
-        }
-
-
-def load(path: Path, device: torch.device, precision: Precision = "fp32") -> Loaded:
-    """A run's folder, all seeds stacked, or one seed's file."""
-    if not path.exists():
-        raise InputError(f"there is no run {path}")
-    files = runs.seed_files(path) if path.is_dir() else [path]
-    seeds = [runs.load_seed(file) for file in files]
-    for file, other in zip(files, seeds, strict=True):
-        if other.config != seeds[0].config:
-            raise InputError(f"{file} was trained with another configuration than {files[0]}")
-        if other.step != seeds[0].step:
-            raise InputError(
-                f"{files[0]} was saved at step {seeds[0].step} and {file} at {other.step}: "
-                "go on training, which saves them together"
-            )
-    return stack(path, seeds, device, precision)
-
-
-def stack(path: Path, seeds: list[Trained], device: torch.device, precision: Precision = "fp32") -> Loaded:
-    """Seeds of one model side by side, found at `path`."""
-    config = seeds[0].config
-    model = build(config.model)
-    dtype = precision_of(config, device, precision)
-    with torch.no_grad():
-        weights = model.prepare(torch.stack([seed.row for seed in seeds]).to(device), dtype)
-    subject = Subject(
-        tasks.get(config.task), methods.get(config.method), model, weights,
-        tuple(seed.seed for seed in seeds), config.max_length, config.recipe, loops.parse(config.loops),
-    )  # fmt: skip
-    return Loaded(path, seeds, subject, dtype)
-
-
-def precision_of(config: TrainConfig, device: torch.device, wanted: Precision) -> torch.dtype:
-    """What matrices are multiplied in; states are in fp32 or finer."""
-    if wanted == "trained":
-        return product_dtype(config, device.type == "cuda")
-    if wanted == "bf16":
-        return torch.bfloat16
-    # a model made of large whole numbers says itself that it needs more
-    return torch.promote_types(torch.float32, getattr(torch, config.model.precision))
 
 
 def file_of(folder: Path, run: str, plan: Plan) -> Path:

@@ -26,7 +26,8 @@ from typing import Any
 
 from looped import serial
 from looped.errors import InputError
-from looped.experiments.plan import Plan, parse_lengths, trainable
+from looped.evaluation.loading import parse_lengths
+from looped.experiments.plan import Plan, trainable
 from looped.experiments.spec import SEEDS, RunSpec
 
 LARGEST = 1 << 20  # bytes

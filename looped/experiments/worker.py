@@ -28,9 +28,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from looped import devices, runs
+from looped import devices, locks, runs
 from looped.errors import InputError
-from looped.experiments import jobs, locks, results
+from looped.experiments import jobs, results
 from looped.experiments.jobs import Job
 from looped.training.interrupt import Interrupt
 from looped.training.progress import Lines

@@ -18,7 +18,7 @@ from looped.methods import largest_steps
 from looped.rasp import programs
 from looped.solve import Solver
 from looped.solve.sources import COMPILED
-from looped.zoo import shelf as zoo
+from looped.zoo import registry as zoo
 
 Row = Mapping[str, object]
 ROW_KEYS = ("length", "stop", "accuracy", "samples")

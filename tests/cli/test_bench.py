@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from looped.cli.bench import BENCHES
+from benchmarks import BENCHES
 from looped.errors import InputError
 from looped.rasp import bench
 from looped.rasp.sequence import seq

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from looped import checkpoints, runs
-from looped.cli import discover, evaluate, measuring
+from looped.cli import discover, evaluate
 from looped.errors import InputError
-from looped.experiments.plan import parse_lengths
+from looped.evaluation.loading import parse_lengths
 from looped.training.recipes import make
 from looped.training.trainer import Cadence, train
 
@@ -75,7 +75,7 @@ def test_seeds_together_are_seeds_alone(cli: Cli, run: Path) -> None:
 def test_long_work_says_how_far_it_is(
     cli: Cli, run: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measuring, "QUIET_S", -1.0)
+    monkeypatch.setattr("looped.cli.output.QUIET_S", -1.0)
     code, _, err = cli(command, run, *FEW)
     assert (code, err) == (
         0,
@@ -243,7 +243,7 @@ def test_weights_survive_the_way_to_the_command(cli: Cli, run: Path) -> None:
 def test_a_shipped_model_by_its_name(
     trained: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("looped.zoo.shelf.FOLDER", tmp_path)
+    monkeypatch.setattr("looped.zoo.registry.FOLDER", tmp_path)
     shutil.copy(trained / "seed-0.safetensors", tmp_path / "copy-quick.safetensors")
     code, out, _ = cli("evaluate", "copy", *FEW, "--json")
     assert code == 0

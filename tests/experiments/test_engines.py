@@ -11,8 +11,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from looped import locks
 from looped.errors import InputError
-from looped.experiments import jobs, locks, remote
+from looped.experiments import jobs, remote
 from looped.experiments.engines import Options, start
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from forked import FEW
 
-from looped import runs, serial
+from looped import locks, runs, serial
 from looped.errors import InputError
-from looped.experiments import board, jobs, locks, results, worker
+from looped.experiments import board, jobs, results, worker
 from looped.experiments.board import LineBoard, LiveBoard, totals
 from looped.experiments.jobs import Job, Status
 from looped.experiments.plan import Plan

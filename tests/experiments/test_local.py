@@ -14,9 +14,9 @@ import pytest
 import torch
 from forked import FEW, strike, victim
 
-from looped import runs
+from looped import locks, runs
 from looped.errors import InputError
-from looped.experiments import engines, jobs, locks, results
+from looped.experiments import engines, jobs, results
 from looped.experiments.drive import Watcher, drive
 from looped.experiments.engines import Options, Row
 from looped.experiments.engines.local import Local, slots

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import twelve
 
-from looped import runs
-from looped.experiments import jobs, locks
+from looped import locks, runs
+from looped.experiments import jobs
 from looped.experiments.drive import Watcher, drive
 from looped.experiments.engines import Options, start
 

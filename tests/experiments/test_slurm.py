@@ -12,8 +12,8 @@ import pytest
 import slurm_node
 import twelve
 
-from looped import runs
-from looped.experiments import jobs, locks
+from looped import locks, runs
+from looped.experiments import jobs
 from looped.experiments.drive import Watcher, drive
 from looped.experiments.engines import Options, start
 

@@ -10,7 +10,7 @@ from looped.errors import InputError
 from looped.explorer import models
 from looped.explorer.limits import Limits
 from looped.explorer.models import Shelf
-from looped.zoo import shelf as zoo
+from looped.zoo import registry as zoo
 
 
 def test_every_task_has_a_model_to_ask_even_where_none_is_shipped(shelf: Shelf) -> None:

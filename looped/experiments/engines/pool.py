@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import looped
-from looped import runs
-from looped.experiments import jobs, locks
+from looped import locks, runs
+from looped.experiments import jobs
 from looped.experiments.engines import Engine, Handle, Options
 from looped.experiments.jobs import Job, Status
 from looped.experiments.worker import CRASHED, FULL, HELD, IMPOSSIBLE
