@@ -26,8 +26,8 @@ from looped import checkpoints, tasks
 from looped.errors import InputError
 from looped.evaluation.statistics import over_seeds
 from looped.experiments import paper, results
-from looped.experiments.paper import Choice
-from looped.experiments.partial import Rows
+from looped.experiments.paper import FigureChoice
+from looped.experiments.results import Rows
 from looped.tasks.base import Task
 from scripts import docs_tables
 from scripts.docs_tables import markdown, spaced
@@ -64,14 +64,14 @@ def fill(text: str, folder: Path) -> str:
         "stopping": partial(_stopping, stopping),
         "rules": partial(_rules, rules),
         "recipes": partial(
-            _recipes, lengths, _found(("main",), folder, Choice("paper", methods=(paper.OURS,)))
+            _recipes, lengths, _found(("main",), folder, FigureChoice("paper", methods=(paper.OURS,)))
         ),
         **{name: partial(_by_length, tasks.get(name), lengths) for name in tasks.TASKS},
     }
     return docs_tables.fill(text, tables)
 
 
-def _found(figures: Sequence[str], folder: Path, choice: Choice | None = None) -> Found:
+def _found(figures: Sequence[str], folder: Path, choice: FigureChoice | None = None) -> Found:
     """The rows of each run of some figures that has a result."""
     found: Found = {}
     for measured in paper.rows([paper.get(name) for name in figures], choice):

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Annotated
 
 from looped.cli.arguments import Positional
+from looped.cli.jobs import totals
 from looped.cli.output import note, print_json
 from looped.errors import InputError
-from looped.experiments import board, jobs
-from looped.experiments.jobs import Status
+from looped.experiments import queue
+from looped.experiments.queue import Status
 
 POLL_S = 0.2
 
@@ -38,22 +39,22 @@ def run(args: Args) -> int:
     """Asks, and waits; exit status 1 if something still runs."""
     if not args.wait >= 0:
         raise InputError(f"--wait must be 0 seconds or more, not {args.wait:g}")
-    found, problems = jobs.all_in(args.folder)
+    found, problems = queue.jobs_in(args.folder)
     for problem in problems:
         note(f"looped: {problem}")
     if not found:
         raise InputError(f"{args.folder} holds no runs")
-    jobs.cancel(args.folder)
+    queue.cancel(args.folder)
     deadline = time.monotonic() + args.wait
     while True:
-        statuses: list[Status] = [jobs.standing(args.folder, job) for job in found]
+        statuses: list[Status] = [queue.status_of(args.folder, job) for job in found]
         running = sum(status.state == "running" for status in statuses)
         if not running or time.monotonic() > deadline:
             break
         time.sleep(POLL_S)
     if args.json:
-        rows = [jobs.facts(*pair) for pair in zip(found, statuses, strict=True)]
+        rows = [queue.facts(*pair) for pair in zip(found, statuses, strict=True)]
         print_json({"folder": str(args.folder), "running": running, "runs": rows})
     verdict = f"{running} still running" if running else "stopped"
-    note(f"{verdict}: {board.totals(statuses)}; the command that started them goes on from there")
+    note(f"{verdict}: {totals(statuses)}; the command that started them goes on from there")
     return int(running > 0)

@@ -23,7 +23,7 @@ from looped.evaluation.discovery import discover
 from looped.evaluation.loading import LoadedRun
 from looped.evaluation.measure import check
 from looped.evaluation.statistics import over_seeds
-from looped.experiments.spec import variant
+from looped.experiments.plan import variant
 from looped.tasks.families import UNIFORM
 
 

@@ -11,40 +11,33 @@ A result that is there counts, wherever its run was trained: with all results at
 
 from __future__ import annotations
 
-import math
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from looped import checkpoints, tasks
 from looped.cli.arguments import Option, Positional
+from looped.cli.jobs import BackendArgs, ending, run_batch, show
 from looped.cli.output import note, print_json, print_table
-from looped.cli.sweep import ending, show, work
 from looped.errors import InputError
 from looped.evaluation.loading import Precision, parse_lengths
 from looped.evaluation.statistics import over_seeds
-from looped.experiments import engines, jobs, paper, results
-from looped.experiments.engines import Options
-from looped.experiments.jobs import Job
-from looped.experiments.paper import Choice, Figure
-from looped.experiments.partial import Rows
+from looped.experiments import paper, queue, results
+from looped.experiments.paper import FigureChoice, PaperFigure
 from looped.experiments.plan import SAMPLES
+from looped.experiments.queue import Job
+from looped.experiments.results import Rows
 
 Names = Annotated[str, Option("A,B,…", default="(default: all)")]
 
 
-@dataclass(frozen=True)
-class Args:
+@dataclass(frozen=True, kw_only=True)
+class Args(BackendArgs):
     """Reproduce a figure of the paper. The same command again does what is missing."""
 
     figure: Annotated[str, Positional("FIGURE")]
     """main, ablation, stopping or rules; beyond the paper: halting, wrong-steps."""
-    engine: str = "local"
-    """Who runs what is missing: local (processes here), ray (extra `ray`) or slurm (arrays of batch jobs)."""
-    address: Annotated[str, Option("HOST:PORT", default="(default: a new one here)")] = ""
-    """The Ray cluster to use; auto is the one this machine belongs to."""
-    sbatch: Annotated[tuple[str, ...], Option("OPTION=VALUE", repeat=True)] = ()
-    """An option of Slurm's sbatch: --sbatch partition=gpu --sbatch time=4:00:00."""
     recipe: str = "fast"
     """paper (its hyperparameters), fast (far fewer steps) or quick (a minute a run on a CPU)."""
     seeds: Annotated[
@@ -66,18 +59,8 @@ class Args:
     """The folder of the runs."""
     results: Path = Path("results")
     """The folder of the results; the drawing goes to its folder `figures`."""
-    workers: int = 0
-    """Runs at once; 0: one for each GPU, or for each core where there is none."""
-    device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
-    time_limit: float = math.inf
-    """Stop cleanly after this many seconds, to go on later."""
-    save_every: float = 60.0
-    """Seconds between two checkpoints of a run."""
     set: Annotated[tuple[str, ...], Option("KEY=VALUE", repeat=True)] = ()
     """A field of every run's configuration: --set steps=2000 --set model.width=128."""
-    dry_run: bool = False
-    """Only show what is done and what is missing."""
     draw: bool = False
     """Run nothing: draw from the results that are there, and say how many are missing."""
     json: bool = False
@@ -88,8 +71,7 @@ def run(args: Args) -> int:
     """Runs what is missing, and draws once everything is there."""
     figure = paper.get(args.figure)
     batch = paper.make_jobs([figure], choice(args), args.results, args.save_every)
-    options = Options(args.workers, args.device, args.address, args.sbatch)
-    engines.check(args.engine, options)
+    args.options  # noqa: B018  complains before anything is done
     if args.dry_run and args.draw:
         raise InputError(
             "--dry-run shows what is missing and --draw draws what is there: ask for one of them"
@@ -98,10 +80,10 @@ def run(args: Args) -> int:
         return show(batch, args.out, args.json)
     if args.draw:
         return _draw_present(figure, batch, args)
-    outcome, status = work(args.engine, args.out, batch, options, args.time_limit)
+    outcome, status = run_batch(args, args.out, batch)
     drawn = draw(figure, batch, args.results / "figures") if outcome.ending == "complete" else []
     if args.json:
-        files = [str(file) for job in batch for file in jobs.result_files(job)]
+        files = [str(file) for job in batch for file in queue.result_files(job)]
         print_json({"figure": figure.name, "ending": outcome.ending, "runs": outcome.facts(),
                     "results": files, "drawn": [str(path) for path in drawn]})  # fmt: skip
     elif outcome.ending == "complete":
@@ -112,14 +94,14 @@ def run(args: Args) -> int:
     return status
 
 
-def _draw_present(figure: Figure, batch: list[Job], args: Args) -> int:
+def _draw_present(figure: PaperFigure, batch: list[Job], args: Args) -> int:
     """Draws what can be drawn without running anything."""
-    there = [job for job in batch if not jobs.missing_plans(job)]
+    there = [job for job in batch if not queue.missing_plans(job)]
     if not there:
         raise InputError(f"{args.results} holds no result of figure {figure.name} yet")
     drawn = draw(figure, there, args.results / "figures")
     if args.json:
-        files = [str(file) for job in there for file in jobs.result_files(job)]
+        files = [str(file) for job in there for file in queue.result_files(job)]
         missing = [job.name for job in batch if job not in there]
         print_json({"figure": figure.name, "missing": missing,
                     "results": files, "drawn": [str(path) for path in drawn]})  # fmt: skip
@@ -131,7 +113,7 @@ def _draw_present(figure: Figure, batch: list[Job], args: Args) -> int:
     return 0
 
 
-def choice(args: Args) -> Choice:
+def choice(args: Args) -> FigureChoice:
     """What the words change of a figure."""
     try:
         seeds = tuple(int(seed) for seed in args.seeds.split(",")) if args.seeds else ()
@@ -139,17 +121,20 @@ def choice(args: Args) -> Choice:
         raise InputError(
             f"--seeds takes whole numbers separated by commas, not {args.seeds[:40]!r}"
         ) from None
-    return Choice(
+    return FigureChoice(
         args.recipe, seeds, args.set, _names(args.tasks), _names(args.methods), args.samples,
         tuple(parse_lengths(args.lengths)) if args.lengths else (), args.precision,
     )  # fmt: skip
 
 
-def draw(figure: Figure, batch: list[Job], folder: Path) -> list[Path]:
-    """Draws a figure from its files of results alone, as SVG and PNG."""
+def draw(figure: PaperFigure, batch: list[Job], folder: Path) -> list[Path]:
+    """Draw a figure from its files of results alone, as SVG and PNG; nothing where matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        note("matplotlib is not installed here: `looped reproduce --draw` draws the figure elsewhere")
+        return []
     from looped import figures
 
-    rows, trained = figures.read_rows([file for job in batch for file in jobs.result_files(job)])
+    rows, trained = figures.read_rows([file for job in batch for file in queue.result_files(job)])
     kinds = {line.kind for line in figure.lines}
     if kinds == {"halting"}:
         drawn = figures.halting(rows, trained)
@@ -172,7 +157,7 @@ def _print(batch: list[Job]) -> None:
     rows: list[list[object]] = []
     for job in batch:
         near = tasks.get(job.config.task).paper.test_length
-        for plan, file in zip(job.plans, jobs.result_files(job), strict=True):
+        for plan, file in zip(job.plans, queue.result_files(job), strict=True):
             found = results.read(file, job.config, plan) or []
             rows += _means(found, near if near in plan.lengths else max(plan.lengths))
     print_table(["task", "method", "length", "stop", "exact"], rows)

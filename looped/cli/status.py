@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Annotated
 
 from looped.cli.arguments import Positional
+from looped.cli.jobs import COLUMNS, cells, totals
 from looped.cli.output import note, print_json, print_table
 from looped.errors import InputError
-from looped.experiments import board, jobs
-from looped.experiments.jobs import Job, Status
+from looped.experiments import queue
+from looped.experiments.queue import Job, Status
 
 
 @dataclass(frozen=True)
@@ -31,22 +32,22 @@ class Args:
 
 def run(args: Args) -> int:
     """Reads and prints; exit status 1 if a run has failed or cannot be read."""
-    found, problems = jobs.all_in(args.folder)
+    found, problems = queue.jobs_in(args.folder)
     if not found and not problems:
         raise InputError(f"{args.folder} holds no runs")
     known: list[tuple[Job, Status]] = []
     for job in found:
         try:
-            known.append((job, jobs.standing(args.folder, job)))
+            known.append((job, queue.status_of(args.folder, job)))
         except InputError as error:  # a damaged result hides no other run
             problems.append(str(error))
     statuses = [status for _, status in known]
     if args.json:
         for job, status in known:
-            print_json(jobs.facts(job, status))
+            print_json(queue.facts(job, status))
     else:
-        print_table(board.COLUMNS, [board.cells(*pair) for pair in known])
+        print_table(COLUMNS, [cells(*pair) for pair in known])
     for problem in problems:
         note(f"looped: {problem}")
-    note(board.totals(statuses))
+    note(totals(statuses))
     return int(bool(problems) or any(status.state == "failed" for status in statuses))

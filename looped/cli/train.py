@@ -20,7 +20,7 @@ from looped.cli import display
 from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json
 from looped.errors import InputError
-from looped.experiments import jobs
+from looped.experiments import queue
 from looped.training import recipes
 from looped.training.config import TrainConfig
 from looped.training.interrupt import Interrupt
@@ -115,7 +115,7 @@ def run(args: Args) -> int:
     with Interrupt() as asked:
         summary = train(
             config, folder, device,
-            listeners=listeners, stop=_wish(folder, asked), time_limit_s=args.time_limit,
+            listeners=listeners, stop=_stop_request(folder, asked), time_limit_s=args.time_limit,
             cadence=Cadence(save_seconds=args.save_every),
         )  # fmt: skip
     if args.json:
@@ -124,19 +124,19 @@ def run(args: Args) -> int:
     return asked.status or int(summary.ending == "every seed stopped")
 
 
-def _wish(folder: Path, asked: Interrupt) -> Callable[[], bool]:
+def _stop_request(folder: Path, asked: Interrupt) -> Callable[[], bool]:
     """Whether anybody wants this to stop; asked after every gradient step, so it looks only now and then.
 
     What `looped cancel` asked for before was for others, or for this command's last sitting.
     """
     root = folder.absolute().parent
-    before, looked, wanted = jobs.last_wish(root), time.monotonic(), False
+    before, looked, wanted = queue.cancel_requested_at(root), time.monotonic(), False
 
     def stop() -> bool:
         nonlocal looked, wanted
         if time.monotonic() - looked > LOOK_S:
             looked = time.monotonic()
-            wanted = wanted or jobs.last_wish(root) not in (None, before)
+            wanted = wanted or queue.cancel_requested_at(root) not in (None, before)
         return wanted or asked()
 
     return stop

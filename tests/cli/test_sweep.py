@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from looped import runs
-from looped.experiments import jobs
+from looped.experiments import queue
 
 Cli = Callable[..., tuple[int, str, str]]
 SMALL = {
@@ -85,7 +85,7 @@ def test_a_failed_run_is_told_with_its_reason(cli: Cli) -> None:
     code, out, err = cli("status", "runs/two")
     assert (code, err) == (1, "1 done, 1 failed\n")
     assert "it holds notes" in out
-    assert jobs.trained(Path("runs/two") / other, runs.read_config(Path("runs/two") / other))
+    assert queue.trained(Path("runs/two") / other, runs.read_config(Path("runs/two") / other))
 
 
 @pytest.mark.parametrize("how", ["cancel", "SIGINT"])

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from looped import runs
 from looped.cli.display import LiveTable, Tracked
-from looped.experiments import jobs
+from looped.experiments import queue
 from looped.training import __main__ as bare
 from looped.training.progress import Listener, Report
 from looped.training.recipes import make
@@ -187,12 +187,12 @@ def test_cancelling_its_folder_saves_and_says_how_to_go_on(cli: Cli) -> None:
 
 def test_only_a_wish_that_comes_while_it_trains_is_heard(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("looped.cli.train.LOOK_S", 0.0)
-    jobs.cancel(Path("all"))
+    queue.cancel(Path("all"))
     assert "finished after 12 of 12 steps" in cli("train", *SMALL, "--out", "all/a")[2]
 
     class Cancels(Listener):
         def report(self, report: Report) -> None:
-            jobs.cancel(Path("all"))
+            queue.cancel(Path("all"))
 
     monkeypatch.setattr("looped.cli.display.listener", Cancels)
     for place in ("all/b", "all/c/"):
@@ -200,7 +200,7 @@ def test_only_a_wish_that_comes_while_it_trains_is_heard(cli: Cli, monkeypatch: 
     assert "finished after 12 of 12 steps" in cli("train", *SMALL, "--out", "other/d")[2]
     Path("all/e").mkdir()
     monkeypatch.chdir("all/e")
-    monkeypatch.setattr(Cancels, "report", lambda self, report: jobs.cancel(Path("..")))
+    monkeypatch.setattr(Cancels, "report", lambda self, report: queue.cancel(Path("..")))
     assert "interrupted after 10 of 12 steps" in cli("train", *SMALL, "--out", ".")[2]
 
 

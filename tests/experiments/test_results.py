@@ -16,7 +16,7 @@ from looped.errors import InputError
 from looped.evaluation import loading, stopping
 from looped.evaluation.measure import length_grid, measure
 from looped.experiments import results
-from looped.experiments.plan import Plan
+from looped.experiments.plan import MeasurementPlan
 from looped.training.config import TrainConfig
 from looped.training.recipes import from_program, make
 from looped.training.trainer import Cadence, train
@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainConfig]:
     from forked import SMALL
 
-    from looped.experiments.spec import RunSpec
+    from looped.experiments.plan import RunSpec
 
     config = RunSpec("copy", recipe="quick", seeds=(0, 5), set=SMALL).config
     folder = tmp_path_factory.mktemp("runs") / "small"
@@ -143,7 +143,7 @@ def test_seeds_of_different_steps_are_not_measured_together(trained, tmp_path: P
 
 def test_the_curve_over_steps(trained) -> None:
     folder, _ = trained
-    rows = results.make(folder, Plan((3,), "steps", samples=30), CPU)["rows"]
+    rows = results.make(folder, MeasurementPlan((3,), "steps", samples=30), CPU)["rows"]
     assert [(row["seed"], row["step"]) for row in rows] == [(seed, t) for seed in (0, 5) for t in range(1, 7)]
     subject = loading.load(folder, CPU).subject
     grid = length_grid(subject, 3, 30, seed=0, max_steps=6)
@@ -187,7 +187,7 @@ def test_damaged_results_are_named(trained, tmp_path: Path, text: str, complaint
 
 
 def test_plans_are_told_apart_by_name() -> None:
-    assert Plan((1, 2)).name == "accuracy-4608dde8", "golden: files that exist must be found again"
+    assert MeasurementPlan((1, 2)).name == "accuracy-4608dde8", "golden: files that exist must be found again"
     plans = [FEW, replace(FEW, samples=21), replace(FEW, lengths=(4, 2)), replace(FEW, precision="bf16"),
              replace(FEW, stops=("oracle",)), replace(FEW, families=("zeros",)), replace(FEW, seed=1)]  # fmt: skip
     assert len({plan.name for plan in plans}) == len(plans)

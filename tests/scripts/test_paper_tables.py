@@ -10,7 +10,7 @@ import pytest
 from looped import serial, tasks
 from looped.errors import InputError
 from looped.experiments import paper, results
-from looped.experiments.paper import Choice, Measured
+from looped.experiments.paper import FigureChoice, PlannedRun
 from scripts import paper_tables
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 def put(folder: Path, figure: str, task: str, method: str, value: Any, recipe: str = "fast") -> None:
     """A result with rows as a worker writes them; `value(seed, length, stop or step)` is the accuracy."""
-    (measured,) = paper.rows([paper.get(figure)], Choice(recipe, tasks=(task,), methods=(method,)))
+    (measured,) = paper.rows([paper.get(figure)], FigureChoice(recipe, tasks=(task,), methods=(method,)))
     plan = measured.plan.fit(measured.run)
     rows = [
         {
@@ -34,7 +34,7 @@ def put(folder: Path, figure: str, task: str, method: str, value: Any, recipe: s
     results.write(file, {"provenance": origin, "rows": rows})
 
 
-def parts(measured: Measured) -> list[tuple[Any, dict[str, Any]]]:
+def parts(measured: PlannedRun) -> list[tuple[Any, dict[str, Any]]]:
     """What rows of one length and seed are told apart by."""
     if measured.plan.kind == "steps":
         near = measured.plan.lengths[0]

@@ -1,7 +1,7 @@
-"""The far end of a task on somebody else's machine: a worker as a child process. Imports nothing but Python.
+"""Start a worker as a child of a scheduler's process. Imports Python alone, so that this process stays small.
 
-The process that calls this belongs to a scheduler, which may end it at any moment; the worker then notices that its
-parent is gone, saves and stops. A process of its own also gives every job a fresh torch, and its memory back.
+The scheduler may end the calling process at any moment; the worker then notices that its parent is gone, saves and
+stops. A process of its own also gives every job a fresh torch, and frees its memory.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import sys
 import time
 from collections.abc import Sequence
 
-LOOK_S = 0.1  # between two looks at the child and at the wish to stop
+LOOK_S = 0.1  # between two looks at the child and for a request to stop
 
 
-def work(words: Sequence[str], log: str, folder: str, wish: str) -> int:
-    """Runs a worker with these words in a folder until it ends; its exit status.
+def run_worker(words: Sequence[str], log: str, folder: str, stop_file: str) -> int:
+    """Run a worker with these words in a folder until it ends; its exit status.
 
-    Asks it to save and stop, once, when it is interrupted or a file with the name `wish` appears: schedulers
-    interrupt as best they can, which may be not at all.
+    It is asked to save and stop, once, when this process is interrupted or the file `stop_file` appears: not every
+    scheduler interrupts reliably.
     """
     with open(log, "ab") as file:
         worker = subprocess.Popen(
@@ -31,7 +31,7 @@ def work(words: Sequence[str], log: str, folder: str, wish: str) -> int:
     while True:
         try:
             while (status := worker.poll()) is None:
-                if not asked and os.path.exists(wish):
+                if not asked and os.path.exists(stop_file):
                     raise KeyboardInterrupt
                 time.sleep(LOOK_S)
             return status

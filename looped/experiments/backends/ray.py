@@ -1,7 +1,7 @@
 """The engine for a Ray cluster: one Ray task for each job, on whatever node has a GPU or a core free.
 
 Ray places the tasks and tells when a node is lost; when to try again is decided as for every engine (`pool.py`), so
-Ray's own retries are off. A task starts a worker as a child (`remote.py`). The folder of the runs must be one
+Ray's own retries are off. A task starts a worker as a child (`child.py`). The folder of the runs must be one
 that all nodes share, under the same path, and the package must be installed on each. Ray passes the words of a
 command between its processes; no pickle is ever kept in the folders.
 """
@@ -23,9 +23,8 @@ from ray import exceptions as lost
 
 from looped import devices
 from looped.errors import InputError
-from looped.experiments import jobs, remote
-from looped.experiments.engines import Options
-from looped.experiments.engines.pool import LOST, End, Pool, package_folder
+from looped.experiments import child, queue
+from looped.experiments.backends import LOST, BackendOptions, Pool, WorkerEnd, package_folder
 from looped.experiments.worker import CRASHED
 
 MANY = 10_000  # tasks that may wait in Ray
@@ -36,7 +35,7 @@ STOPPED = 143  # the status of a worker that was asked to stop
 class Ray(Pool):
     """Jobs as tasks of a Ray cluster."""
 
-    def __init__(self, root: Path, options: Options) -> None:
+    def __init__(self, root: Path, options: BackendOptions) -> None:
         super().__init__(root.resolve(), options)
         if options.device not in ("auto", "cpu", "cuda"):
             raise InputError(
@@ -48,7 +47,9 @@ class Ray(Pool):
         connect(address, options.workers)
         self.share = share(options, ray.cluster_resources().get("GPU", 0.0))
         self._refs: dict[str, Any] = {}
-        self._wish = jobs.desk(self.root, f"_stop-{secrets.token_hex(8)}")  # this driver's, to stop
+        self._stop_request = queue.queue_file(
+            self.root, f"_stop-{secrets.token_hex(8)}"
+        )  # this driver's, to stop
 
     def room(self) -> int:
         """Ray queues what has no room; only an upper bound on workers is kept here."""
@@ -57,15 +58,15 @@ class Ray(Pool):
     def start(self, names: Sequence[str]) -> Sequence[str]:
         """A task for each."""
         device = "cuda" if "num_gpus" in self.share else "cpu"
-        task = ray.remote(remote.work)
+        task = ray.remote(child.run_worker)
         for name in names:
-            words = [str(jobs.desk(self.root, f"{name}.json")), "--device", device]
-            log = str(jobs.desk(self.root, f"{name}.log"))
+            words = [str(queue.queue_file(self.root, f"{name}.json")), "--device", device]
+            log = str(queue.queue_file(self.root, f"{name}.log"))
             placed = task.options(name=name, max_retries=0, **self.share)
-            self._refs[name] = placed.remote(words, log, str(Path.cwd()), str(self._wish))
+            self._refs[name] = placed.remote(words, log, str(Path.cwd()), str(self._stop_request))
         return names
 
-    def ended(self) -> dict[str, End]:
+    def ended(self) -> dict[str, WorkerEnd]:
         """Tasks that returned, and those that are lost."""
         if not self._refs:
             return {}
@@ -73,10 +74,10 @@ class Ray(Pool):
         ready, _ = ray.wait(list(names), num_returns=len(names), timeout=0)
         return {names[ref]: _end(self._refs.pop(names[ref])) for ref in ready}
 
-    def ask(self, names: Sequence[str]) -> None:
+    def request_stop(self, names: Sequence[str]) -> None:
         """Tasks that run see the wish, or an interrupt; those that wait in Ray never start."""
         if names:
-            self._wish.touch()
+            self._stop_request.touch()
         for name in names:
             ray.cancel(self._refs[name], force=False)
 
@@ -86,9 +87,9 @@ class Ray(Pool):
             with contextlib.suppress(lost.RayError):
                 ray.cancel(self._refs[name], force=True)
         ray.shutdown()
-        self._wish.unlink(missing_ok=True)
+        self._stop_request.unlink(missing_ok=True)
 
-    def waits(self, name: str) -> str | None:
+    def waiting_for(self, name: str) -> str | None:
         """Ray does not say which tasks run, the run's lock does."""
         return ""
 
@@ -119,7 +120,7 @@ def _knock(address: str) -> None:
             raise InputError(f"no Ray cluster at {address}: {error}") from None
 
 
-def share(options: Options, gpus: float) -> dict[str, float]:
+def share(options: BackendOptions, gpus: float) -> dict[str, float]:
     """What a task asks of Ray: a core, and a GPU or, where there are more workers than GPUs, a part of one.
 
     `share(Options(workers=16), gpus=8)` is `{"num_cpus": 1, "num_gpus": 0.5}`.
@@ -131,17 +132,17 @@ def share(options: Options, gpus: float) -> dict[str, float]:
     return {"num_cpus": 1, "num_gpus": part}
 
 
-def _end(ref: Any) -> End:
+def _end(ref: Any) -> WorkerEnd:
     """How a task ended."""
     try:
-        return End(ray.get(ref))
+        return WorkerEnd(ray.get(ref))
     except lost.TaskCancelledError:
-        return End(STOPPED)
+        return WorkerEnd(STOPPED)
     except lost.RayTaskError as error:
-        return End(CRASHED, " ".join(f"{type(error.cause).__name__}: {error.cause}".split())[:400])
+        return WorkerEnd(CRASHED, " ".join(f"{type(error.cause).__name__}: {error.cause}".split())[:400])
     except lost.OutOfMemoryError:
-        return End(LOST, "its node ran out of memory")
+        return WorkerEnd(LOST, "its node ran out of memory")
     except lost.NodeDiedError:
-        return End(LOST, "its node was lost")
+        return WorkerEnd(LOST, "its node was lost")
     except lost.RayError as error:
-        return End(LOST, f"lost by Ray ({type(error).__name__})")
+        return WorkerEnd(LOST, f"lost by Ray ({type(error).__name__})")

@@ -18,15 +18,14 @@ from typing import IO
 import torch
 
 from looped import devices
-from looped.experiments import jobs
-from looped.experiments.engines import Options
-from looped.experiments.engines.pool import End, Pool, environment
+from looped.experiments import queue
+from looped.experiments.backends import BackendOptions, Pool, WorkerEnd, environment
 
 
 class Local(Pool):
     """A pool of worker processes."""
 
-    def __init__(self, root: Path, options: Options) -> None:
+    def __init__(self, root: Path, options: BackendOptions) -> None:
         super().__init__(root, options)
         self.slots = slots(options)
         self._free = list(range(len(self.slots)))
@@ -40,23 +39,23 @@ class Local(Pool):
         """A process for each, in a free slot."""
         for name in names:
             slot = self._free.pop(0)
-            words = [str(jobs.desk(self.root, f"{name}.json")), "--device", self.slots[slot]]
-            with open(jobs.desk(self.root, f"{name}.log"), "ab") as log:
+            words = [str(queue.queue_file(self.root, f"{name}.json")), "--device", self.slots[slot]]
+            with open(queue.queue_file(self.root, f"{name}.log"), "ab") as log:
                 self._running[name] = self._spawn([*words, "--parent", str(os.getpid())], log), slot
         return names
 
-    def ended(self) -> dict[str, End]:
+    def ended(self) -> dict[str, WorkerEnd]:
         """Processes that are gone; their slots are free again."""
         found = {}
         for name, (process, slot) in list(self._running.items()):
             status = process.poll()
             if status is not None:
-                found[name] = End(status)
+                found[name] = WorkerEnd(status)
                 self._free.append(slot)
                 del self._running[name]
         return found
 
-    def ask(self, names: Sequence[str]) -> None:
+    def request_stop(self, names: Sequence[str]) -> None:
         """SIGTERM."""
         for name in names:
             self._running[name][0].send_signal(signal.SIGTERM)
@@ -76,7 +75,7 @@ class Local(Pool):
         )  # fmt: skip
 
 
-def slots(options: Options) -> list[str]:
+def slots(options: BackendOptions) -> list[str]:
     """The device of every worker that may run at once: `["cuda:0", "cuda:1"]`, `["cpu", "cpu"]`."""
     device = devices.find(options.device)
     if device.type == "cuda":

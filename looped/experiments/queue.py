@@ -1,15 +1,15 @@
-"""A run with what is to be measured of it, and how it stands, read from the disk. Starts nothing.
+"""The queue of a folder of runs: which jobs are asked for, and their status, read from the disk. Starts nothing.
 
     DIR/NAME/                a run's folder, as `looped train` makes it
-    DIR/.jobs/NAME.json      what is asked for: configuration and plans
-    DIR/.jobs/NAME.lock      held by whoever works on it
-    DIR/.jobs/NAME.log       what the worker said
+    DIR/.jobs/NAME.json      what is asked for: configuration and measurement plans
+    DIR/.jobs/NAME.lock      held by the worker of the job
+    DIR/.jobs/NAME.log       the worker's output
     DIR/.jobs/NAME.failed    why it ended, if it failed
     DIR/.jobs/NAME.PLAN.part what was measured of a plan so far
-    DIR/.jobs/cancel         the wish that everybody in DIR saves and stops
+    DIR/.jobs/cancel         the request that every worker in DIR saves and stops
 
-No state is kept anywhere else. A job is done if its weights are trained to the last step and every result is
-there; it runs while its lock is held, which its holder cannot forget even by dying.
+No state is kept anywhere else. A job is done if its weights are trained to the last step and every result is there; it
+runs while its lock is held, which the operating system frees when the worker dies.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from safetensors import SafetensorError, safe_open
 
 from looped import checkpoints, runs, serial
 from looped.errors import InputError
-from looped.experiments import partial, results
-from looped.experiments.plan import Plan
-from looped.experiments.spec import check_name
+from looped.experiments import results
+from looped.experiments.plan import MeasurementPlan, check_name
 from looped.locks import hold, is_held
 from looped.training.config import TrainConfig
 
 State = Literal["queued", "running", "done", "failed", "cancelled"]
-DESK, CANCEL = ".jobs", "cancel"
+QUEUE_FOLDER, CANCEL = ".jobs", "cancel"
 TAIL = 1 << 16  # bytes at the end of the metrics that hold the last report
 WRITING_S = 30.0  # longest wait for somebody who writes a job down
 
@@ -44,7 +43,7 @@ class Job:
 
     name: str  # of its folder
     config: TrainConfig
-    plans: tuple[Plan, ...] = ()
+    plans: tuple[MeasurementPlan, ...] = ()
     results: str = ""  # the folder of its results
     save_seconds: float = 60.0  # between two checkpoints
 
@@ -86,18 +85,18 @@ def facts(job: Job, status: Status) -> dict[str, Any]:
 
 
 # --- the desk: what is asked for ---------------------------------------------------------------------------
-def desk(root: Path, name: str) -> Path:
+def queue_file(root: Path, name: str) -> Path:
     """A file on the desk of a folder of runs."""
-    return root / DESK / name
+    return root / QUEUE_FOLDER / name
 
 
 def put(root: Path, job: Job) -> None:
     """Writes down what is asked for; the same job again changes nothing."""
-    path = desk(root, f"{job.name}.json")
+    path = queue_file(root, f"{job.name}.json")
     with checkpoints.disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     data = (json.dumps(serial.to_json(job), indent=1) + "\n").encode()
-    lock = hold(desk(root, "lock"), WRITING_S)  # two drivers may want to write the same job
+    lock = hold(queue_file(root, "lock"), WRITING_S)  # two drivers may want to write the same job
     if lock is None:
         raise InputError(f"somebody has been writing in {path.parent} for {WRITING_S:g} seconds")
     with lock:
@@ -105,7 +104,7 @@ def put(root: Path, job: Job) -> None:
             checkpoints.write(path, data)
 
 
-def take(path: Path) -> Job:
+def read_job(path: Path) -> Job:
     """A job as it was written down."""
     if not path.is_file():
         raise InputError(f"there is no job {path}")
@@ -121,18 +120,18 @@ def take(path: Path) -> Job:
     return job
 
 
-def all_in(root: Path) -> tuple[list[Job], list[str]]:
+def jobs_in(root: Path) -> tuple[list[Job], list[str]]:
     """Every job in a folder by name, and runs that were trained there without being one; what is wrong with others."""
     if not root.is_dir():
         raise InputError(f"there is no folder {root}")
     found: dict[str, Job] = {}
     problems: list[str] = []
-    for path in (*sorted((root / DESK).glob("*.json")), *sorted(root.glob(f"*/{runs.CONFIG}"))):
-        is_run = path.name == runs.CONFIG and path.parent.name != DESK
+    for path in (*sorted((root / QUEUE_FOLDER).glob("*.json")), *sorted(root.glob(f"*/{runs.CONFIG}"))):
+        is_run = path.name == runs.CONFIG and path.parent.name != QUEUE_FOLDER
         name = path.parent.name if is_run else path.stem
         try:
             if name not in found:
-                found[name] = Job(name, runs.read_config(path.parent)) if is_run else take(path)
+                found[name] = Job(name, runs.read_config(path.parent)) if is_run else read_job(path)
         except InputError as error:  # one damaged file is no reason to say nothing of the rest
             problems.append(str(error))
     return [found[name] for name in sorted(found)], problems
@@ -150,7 +149,7 @@ def check_folder(root: Path, job: Job) -> None:
 
 
 # --- how it stands -----------------------------------------------------------------------------------------
-def standing(root: Path, job: Job) -> Status:
+def status_of(root: Path, job: Job) -> Status:
     """How a job stands, from its files alone."""
     folder = root / job.name
     step, loss = last_report(folder)
@@ -158,7 +157,7 @@ def standing(root: Path, job: Job) -> Status:
     measured = len(job.plans) - len(missing)
     if not missing and (job.plans or trained(folder, job.config)):
         return Status("done", job.config.steps, loss, measured)
-    if is_held(desk(root, f"{job.name}.lock")) or is_held(folder / "lock"):
+    if is_held(queue_file(root, f"{job.name}.lock")) or is_held(folder / "lock"):
         return Status("running", step, loss, measured)
     reason = failure(root, job.name)
     if reason:
@@ -171,20 +170,20 @@ def result_files(job: Job) -> list[Path]:
     return [results.file_of(Path(job.results), job.name, plan) for plan in job.plans]
 
 
-def missing_plans(job: Job) -> list[Plan]:
+def missing_plans(job: Job) -> list[MeasurementPlan]:
     """The plans whose results are not there; raises for a file that holds something else."""
     files = zip(job.plans, result_files(job), strict=True)
     return [plan for plan, file in files if results.read(file, job.config, plan) is None]
 
 
-def part_file(root: Path, job: Job, plan: Plan) -> Path:
+def part_file(root: Path, job: Job, plan: MeasurementPlan) -> Path:
     """Where a worker keeps what it has measured of a plan so far."""
-    return desk(root, f"{job.name}.{plan.name}.part")
+    return queue_file(root, f"{job.name}.{plan.name}.part")
 
 
 def kept_lengths(root: Path, job: Job) -> int:
     """How many lengths are measured and kept of plans that are not done; what cannot be read counts for nothing."""
-    return sum(partial.kept(part_file(root, job, plan)) for plan in job.plans)
+    return sum(results.kept_lengths(part_file(root, job, plan)) for plan in job.plans)
 
 
 def trained(folder: Path, config: TrainConfig) -> bool:
@@ -241,41 +240,43 @@ def _tail(path: Path) -> Iterator[dict[str, Any]]:
 def fail(root: Path, name: str, reason: str) -> None:
     """Writes down why a job failed, if that is still possible."""
     with contextlib.suppress(OSError, InputError):
-        checkpoints.write(desk(root, f"{name}.failed"), (" ".join(reason.split())[:2000] + "\n").encode())
+        checkpoints.write(
+            queue_file(root, f"{name}.failed"), (" ".join(reason.split())[:2000] + "\n").encode()
+        )
 
 
 def failure(root: Path, name: str) -> str:
     """Why a job failed; empty if it did not."""
     try:
-        return desk(root, f"{name}.failed").read_text(encoding="utf-8", errors="replace").strip()
+        return queue_file(root, f"{name}.failed").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
 
 
-def forgive(root: Path, name: str) -> None:
+def clear_failure(root: Path, name: str) -> None:
     """Forgets a failure, for another try."""
-    desk(root, f"{name}.failed").unlink(missing_ok=True)
+    queue_file(root, f"{name}.failed").unlink(missing_ok=True)
 
 
 def cancel(root: Path) -> None:
     """Asks everybody who works in a folder to save and stop."""
-    desk(root, CANCEL).parent.mkdir(parents=True, exist_ok=True)
-    desk(root, CANCEL).touch()
+    queue_file(root, CANCEL).parent.mkdir(parents=True, exist_ok=True)
+    queue_file(root, CANCEL).touch()
 
 
-def uncancel(root: Path) -> None:
+def clear_cancel(root: Path) -> None:
     """Takes the wish back, for another start."""
-    desk(root, CANCEL).unlink(missing_ok=True)
+    queue_file(root, CANCEL).unlink(missing_ok=True)
 
 
 def is_cancelled(root: Path) -> bool:
     """Whether somebody asked to stop."""
-    return desk(root, CANCEL).exists()
+    return queue_file(root, CANCEL).exists()
 
 
-def last_wish(root: Path) -> int | None:
+def cancel_requested_at(root: Path) -> int | None:
     """A number that changes whenever somebody asks to stop; None if nobody does."""
     try:
-        return desk(root, CANCEL).stat().st_mtime_ns
+        return queue_file(root, CANCEL).stat().st_mtime_ns
     except OSError:
         return None

@@ -20,11 +20,10 @@ from pathlib import Path
 
 from looped import checkpoints
 from looped.errors import InputError
-from looped.experiments import jobs
-from looped.experiments.engines import Handle, Options
-from looped.experiments.engines.pool import LOST, End, Pool, package_folder
-from looped.experiments.jobs import Job
-from looped.experiments.spec import short_hash
+from looped.experiments import queue
+from looped.experiments.backends import LOST, BackendOptions, Handle, Pool, WorkerEnd, package_folder
+from looped.experiments.plan import short_hash
+from looped.experiments.queue import Job
 from looped.experiments.worker import CRASHED
 
 LOOK_S = 5.0  # between two looks at Slurm's queue, which many people share
@@ -52,7 +51,7 @@ FIELDS = "JobArrayID:48,State:24,exit_code:16,Reason:80"
 
 
 @dataclass(frozen=True)
-class Row:
+class SqueueRow:
     """What `squeue` says of a task of an array."""
 
     state: str
@@ -61,28 +60,28 @@ class Row:
     reason: str  # why it waits
 
     @property
-    def end(self) -> End | None:
+    def end(self) -> WorkerEnd | None:
         """How it ended, if it has."""
         if self.state not in OVER:
             return None
         if self.state in ("COMPLETED", "FAILED"):
-            return End(-self.signal or self.code)
+            return WorkerEnd(-self.signal or self.code)
         if self.state == "CANCELLED":
-            return End(LOST, "cancelled in Slurm", wanted=True)
-        return End(CRASHED if self.state == "OUT_OF_MEMORY" else LOST, f"Slurm says {self.state}")
+            return WorkerEnd(LOST, "cancelled in Slurm", wanted=True)
+        return WorkerEnd(CRASHED if self.state == "OUT_OF_MEMORY" else LOST, f"Slurm says {self.state}")
 
 
 class Slurm(Pool):
     """Jobs as tasks of Slurm arrays."""
 
-    def __init__(self, root: Path, options: Options) -> None:
+    def __init__(self, root: Path, options: BackendOptions) -> None:
         super().__init__(root.resolve(), options)
         self.words = sbatch_words(options)
         safe = re.sub(r"[^A-Za-z0-9._-]", "-", self.root.name)[:40]
         self.name = f"looped-{safe}-{short_hash(str(self.root))}"
         self._ids: dict[str, str] = {}  # by job: `1234_7`
         self._born: dict[str, float] = {}  # when it was submitted
-        self._rows: dict[str, Row] = {}  # by task: how it stood at the last look
+        self._rows: dict[str, SqueueRow] = {}  # by task: how it stood at the last look
         self._looked = self._tried = -1e9
 
     def submit(self, jobs: Sequence[Job]) -> list[Handle]:
@@ -105,7 +104,7 @@ class Slurm(Pool):
         text = script(self.root, names, self.options.device)
         most = f"%{self.options.workers}" if self.options.workers else ""
         said = _say(["sbatch", *self.words, f"--job-name={self.name}", f"--array=0-{len(names) - 1}{most}",
-                     f"--output={_plain(jobs.desk(self.root, '_slurm.log'))}"], text)  # fmt: skip
+                     f"--output={_plain(queue.queue_file(self.root, '_slurm.log'))}"], text)  # fmt: skip
         number = said.stdout.strip().partition(";")[0]
         if said.returncode or not number.isdecimal():
             if not self._ids:
@@ -116,10 +115,10 @@ class Slurm(Pool):
             return ()
         for i, name in enumerate(names):
             self._ids[name], self._born[name] = f"{number}_{i}", time.monotonic()
-            checkpoints.write(jobs.desk(self.root, f"{name}.slurm"), f"{number}_{i}\n".encode())
+            checkpoints.write(queue.queue_file(self.root, f"{name}.slurm"), f"{number}_{i}\n".encode())
         return names
 
-    def ended(self) -> dict[str, End]:
+    def ended(self) -> dict[str, WorkerEnd]:
         """Tasks that Slurm says are over, or knows no more."""
         self._look()
         found = {}
@@ -127,13 +126,13 @@ class Slurm(Pool):
             if self._looked <= self._born[name]:
                 continue
             row = self._rows.get(number)
-            end = row.end if row else End(LOST, "gone from Slurm's queue")
+            end = row.end if row else WorkerEnd(LOST, "gone from Slurm's queue")
             if end is not None:
                 found[name] = end
                 del self._ids[name]
         return found
 
-    def ask(self, names: Sequence[str]) -> None:
+    def request_stop(self, names: Sequence[str]) -> None:
         """Those that run get SIGTERM, and SIGKILL after Slurm's KillWait; those that wait never start."""
         if names:
             _say(["scancel", *(self._ids[name] for name in names)])
@@ -141,7 +140,7 @@ class Slurm(Pool):
     def release(self, names: Sequence[str]) -> None:
         """Nothing is held: what was asked to stop, Slurm ends in time."""
 
-    def waits(self, name: str) -> str | None:
+    def waiting_for(self, name: str) -> str | None:
         """Slurm's reason."""
         row = self._rows.get(self._ids[name])
         return None if row and row.state in AT_WORK else f"waits in Slurm: {row.reason}" if row else ""
@@ -160,7 +159,7 @@ class Slurm(Pool):
 
     def _remembered(self, name: str) -> str:
         """The task that a driver submitted for a job, if one did."""
-        path = jobs.desk(self.root, f"{name}.slurm")
+        path = queue.queue_file(self.root, f"{name}.slurm")
         if not path.is_file():
             return ""
         with open(path, "rb") as file:
@@ -172,20 +171,20 @@ def script(root: Path, names: Sequence[str], device: str) -> str:
 
     Names of runs are words of letters, digits, `-`, `_` and `.`; whatever else is in it is quoted.
     """
-    desk = shlex.quote(str(jobs.desk(root, "")))
+    queue_file = shlex.quote(str(queue.queue_file(root, "")))
     return f"""#!/bin/sh
 # Task i of this array works on the i-th of these runs; what it says goes to its log.
 set -- {" ".join(names)}
 shift "$SLURM_ARRAY_TASK_ID"
-exec >> {desk}/"$1.log" 2>&1
+exec >> {queue_file}/"$1.log" 2>&1
 cd {shlex.quote(os.getcwd())} || exit 1
 export PYTHONPATH={shlex.quote(package_folder())}"${{PYTHONPATH:+:$PYTHONPATH}}"
 export OMP_NUM_THREADS="${{OMP_NUM_THREADS:-${{SLURM_CPUS_PER_TASK:-1}}}}"
-exec {shlex.quote(sys.executable)} -m looped.experiments.worker {desk}/"$1.json" --device {device}
+exec {shlex.quote(sys.executable)} -m looped.experiments.worker {queue_file}/"$1.json" --device {device}
 """
 
 
-def sbatch_words(options: Options) -> list[str]:
+def sbatch_words(options: BackendOptions) -> list[str]:
     """The options of `sbatch`: ours, and those a person gives as `partition=gpu`, `time=4:00:00` or `exclusive`."""
     if options.device not in ("auto", "cpu", "cuda"):
         raise InputError(
@@ -205,14 +204,14 @@ def sbatch_words(options: Options) -> list[str]:
     return words
 
 
-def rows(text: str) -> dict[str, Row]:
+def rows(text: str) -> dict[str, SqueueRow]:
     """What `squeue` printed, by task: `1234_7  FAILED  512  NonZeroExitCode`."""
     found = {}
     for line in text.splitlines():
         words = line.split(maxsplit=3)
         if len(words) >= 3:
             number, state, code, *reason = words
-            found[number] = Row(state, *_exit(code), "".join(reason).strip())
+            found[number] = SqueueRow(state, *_exit(code), "".join(reason).strip())
     return found
 
 
