@@ -35,21 +35,21 @@ def run(args: Args) -> int:
     # Threads of one product wait this long (some 50 µs) for each other before they sleep: waking them up costs a wide
     # model a third of its time, and spinning for longer starves everybody else. Read when torch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
-    from looped.explorer import models, serve
-    from looped.explorer.server import Explorer
+    from looped.explorer import app, models
+    from looped.explorer.app import Explorer
 
-    bound = serve.listen(args.port)  # a complaint about the port comes before models are read
+    bound = app.listen(args.port)  # a complaint about the port comes before models are read
     with bound:
-        shelf = models.stock(args.model)
-        for problem in shelf.problems:
+        registry = models.all_models(args.model)
+        for problem in registry.problems:
             note(f"left out: {problem}")
 
         def ready() -> None:
             if args.json:
-                print_json({"url": serve.address(bound), "models": list(shelf)})
+                print_json({"url": app.address(bound), "models": list(registry)})
             else:
-                print(f"the explorer is at {serve.address(bound)} (Ctrl-C ends it)")
+                print(f"the explorer is at {app.address(bound)} (Ctrl-C ends it)")
             sys.stdout.flush()  # whoever reads this through a pipe waits for it
 
-        serve.serve(Explorer(shelf).app(), bound, not args.no_open, ready)
+        app.serve(Explorer(registry).app(), bound, not args.no_open, ready)
     return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from looped.explorer import serve
+from looped.explorer import app
 
 
 def test_the_command_serves_until_it_is_interrupted() -> None:
@@ -46,28 +46,28 @@ def test_what_is_wrong_is_said_in_a_sentence(
 
 
 def test_a_port_that_is_taken_is_named_and_the_usual_one_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve.listen(0) as first:
+    with app.listen(0) as first:
         port = first.getsockname()[1]
-        with pytest.raises(serve.InputError, match=f"port {port} is taken"):
-            serve.listen(port)
-        monkeypatch.setattr(serve, "USUAL_PORT", port)
-        with serve.listen(None) as second:
+        with pytest.raises(app.InputError, match=f"port {port} is taken"):
+            app.listen(port)
+        monkeypatch.setattr(app, "USUAL_PORT", port)
+        with app.listen(None) as second:
             assert second.getsockname()[0] == "127.0.0.1"
             assert second.getsockname()[1] != port
 
 
 def test_the_page_is_opened_in_a_browser_if_not_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(serve.webbrowser, "open", opened.append)
-    monkeypatch.setattr(serve.uvicorn.Server, "run", lambda self, sockets: None)
+    monkeypatch.setattr(app.webbrowser, "open", opened.append)
+    monkeypatch.setattr(app.uvicorn.Server, "run", lambda self, sockets: None)
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        serve.serve(None, bound, True, lambda: None)  # type: ignore[arg-type]
-        serve.serve(None, bound, False, lambda: None)  # type: ignore[arg-type]
-        assert opened == [serve.address(bound)]
+        app.serve(None, bound, True, lambda: None)  # type: ignore[arg-type]
+        app.serve(None, bound, False, lambda: None)  # type: ignore[arg-type]
+        assert opened == [app.address(bound)]
 
 
 def test_the_files_of_the_page_are_part_of_the_package() -> None:
-    static = Path(serve.__file__).parent / "static"
+    static = Path(app.__file__).parent / "static"
     for name in ("index.html", "style.css", "main.js", "vendor/d3.min.js", "vendor/d3.LICENSE.txt"):
         assert (static / name).is_file()

@@ -14,7 +14,7 @@ def test_a_hundred_clients_at_once_are_all_served(running: Running) -> None:
     tally = asyncio.run(explorer_load.put_under_load("127.0.0.1", running.port, 100, 2.0))
     assert tally.failures == []
     assert len(tally.all) >= 100
-    assert running.explorer.turns.waiting == 0
+    assert running.explorer.pool.waiting == 0
 
 
 def test_times_are_told_in_order() -> None:

@@ -1,6 +1,6 @@
-"""At the door: who may come in, how, and what every answer says about itself. Knows no page and no model.
+"""Bounds on what may be asked of the explorer, and the middleware that refuses foreign requests.
 
-A web page elsewhere must not be able to talk to this server through somebody's browser. So the `Host` must be this
+A web page elsewhere must not be able to talk to this server through a person's browser. So the `Host` must be this
 machine by one of its loopback names (which stops a foreign name that resolves here), a request that a browser says
 comes from another site is refused, and every answer forbids being framed, sniffed or mixed with foreign scripts.
 """
@@ -9,11 +9,37 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict, dataclass
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from looped.explorer.limits import LIMITS
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on a question, on a request and on the whole server."""
+
+    length: int = 256  # of a question, in the task's own measure n
+    row: int = 1040  # positions of the row that is laid out for it
+    steps: int = 800  # loop steps of a run
+    text: int = 2048  # characters of a typed question
+    body: int = 8192  # bytes of a request's body
+    header: int = 16384  # bytes of a request's line and headers together
+    body_seconds: float = 5.0  # within which a body must have come
+    waiting: int = 256  # requests that may wait for their turn; further ones are told to come back
+    connections: int = 1024  # open at once
+    slice_seconds: float = 0.025  # of computing, after which what is there is sent
+    busy_slice_seconds: float = 0.1  # the same while others wait: fewer turns, so fewer waits, for everybody
+    cache_bytes: int = 256 << 20  # of states kept, so that attention need not be computed from the start
+    cache_entry: int = 128 << 20  # of one run
+
+    def public(self) -> dict[str, int | float]:
+        """What the page should know."""
+        return {name: value for name, value in asdict(self).items() if name in ("length", "steps", "text")}
+
+
+LIMITS = Limits()
+
 
 LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.ASCII)
 METHODS = ("GET", "HEAD", "POST")
@@ -34,7 +60,7 @@ HEADERS = [
 ]
 
 
-class Guard:
+class SecurityMiddleware:
     """Wraps an application: refuses strangers, marks every answer."""
 
     def __init__(self, app: ASGIApp) -> None:

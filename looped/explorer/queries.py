@@ -1,11 +1,11 @@
-"""One question through one model, step by step, with everything there is to see after each step.
+"""What is computed for a page: one question through one model, step by step, and attention weights.
 
-    start   the row that is fed in, what is asked for and where, T(n), how many steps will be run
-    steps   at every position the likeliest tokens and their shares; confidence, entropy, change
+    start   the row that is fed in, the target and where it begins, T(n), how many steps will be run
+    steps   at every position the likeliest tokens and their probabilities; confidence, entropy, change
     end     at which step each stopping rule would have stopped, and what it would have answered
 
-Steps are computed as they are asked for (`advance`), so that a server can do something else in between and a person
-can call it off. Knows models and rules, nothing of the web.
+Steps are computed as they are asked for (`advance`), so that the server can serve others in between and a person can
+cancel a run. Attention weights are taken from the same pass that `LoopedTransformer.step` makes, layer by layer.
 
 Shapes: K steps at a time, L positions, W of them from the answer's first on, D width.
 """
@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -26,7 +27,8 @@ from torch import Tensor
 from looped.evaluation import stopping
 from looped.evaluation.grid import StepGrid
 from looped.evaluation.reading import is_done, motion, read, window_start
-from looped.explorer.asking import Asked
+from looped.explorer.models import Query
+from looped.model import attention, block
 from looped.solve.solver import text_of
 from looped.solve.threads import fitting_threads
 from looped.vocab import Vocab
@@ -39,7 +41,7 @@ Keep = Callable[[int, Float[Tensor, "L D"]], None]  # told of every step and the
 
 
 @dataclass(frozen=True)
-class Step:
+class LoopStep:
     """What is seen after one step."""
 
     step: int
@@ -53,10 +55,10 @@ class Step:
     answer: str
 
 
-class Watch:
+class WatchedLoop:
     """A loop in progress."""
 
-    def __init__(self, asked: Asked, keep: Keep = lambda step, state: None) -> None:
+    def __init__(self, asked: Query, keep: Keep = lambda step, state: None) -> None:
         solver = asked.model.solver
         self.asked, self._keep = asked, keep
         self.model, self.weights, self.task = solver.model, solver.weights, solver.task
@@ -67,7 +69,7 @@ class Watch:
         self._seen: Float[Tensor, "L D"] | None = None  # what was read of it
         self._answer: Int[Tensor, "W"] | None = None  # and decoded
         config = self.model.config
-        self._past = Past(
+        self._past = StepHistory(
             done=None if config.halt is None else [], halting=None if config.halting == "none" else []
         )
         self._unrolled = self._loop()
@@ -92,7 +94,7 @@ class Watch:
         """Whether all steps are done."""
         return self.done == self.asked.steps
 
-    def advance(self, seconds: float, most: int | None = None) -> list[Step]:
+    def advance(self, seconds: float, most: int | None = None) -> list[LoopStep]:
         """The next steps, as many as fit the time but at least one; none when the loop is over.
 
         The time is what this thread has worked: on a busy machine, waiting would use it up.
@@ -136,7 +138,7 @@ class Watch:
                 "correct": self._past.correct[at - 1],
             }
 
-    def _see(self, h: Float[Tensor, "1 K L D"], first: int) -> list[Step]:
+    def _see(self, h: Float[Tensor, "1 K L D"], first: int) -> list[LoopStep]:
         """Everything that is told of K states, all of them at once: this is half of a small model's time."""
         window = h[0, :, self.start :]
         reading = read(self.model, self.weights, window[None], self.batch.loss_mask[None, :, self.start :])
@@ -164,7 +166,7 @@ class Watch:
         columns = (surprise.neg().exp(), entropy, change, rewritten, correct)
         texts = self._past.answers[first - 1 :]
         rows = zip(*numbers, *(column.tolist() for column in columns), texts, strict=True)
-        return [Step(first + i, *row) for i, row in enumerate(rows)]
+        return [LoopStep(first + i, *row) for i, row in enumerate(rows)]
 
     def _rewritten(self, answers: Int[Tensor, "K W"]) -> Int[Tensor, "K"]:
         """How many tokens of each answer are new; all of them after the first step."""
@@ -186,7 +188,7 @@ class Watch:
 
 
 @dataclass(frozen=True)
-class Past:
+class StepHistory:
     """What stopping rules ask about the steps so far."""
 
     done: list[bool] | None  # what the model says, if it can
@@ -231,3 +233,27 @@ class Past:
 def _column(values: list[bool] | list[float]) -> Tensor:
     """A list over steps as [S, T, N] with one seed and one example."""
     return torch.tensor(values)[None, :, None]
+
+
+@torch.inference_mode()
+def attention_map(
+    asked: Query, before: Float[Tensor, "L D"] | None, layer: int, head: int
+) -> Float[Tensor, "L L"]:
+    """How much position i (row) takes from position j, in the step that follows the state `before`.
+
+    `before` is None for the first step, which sees the embedded question alone.
+    """
+    solver = asked.model.solver
+    model, config = solver.model, solver.model.config
+    x = model.embed(solver.weights, asked.batch().tokens[None])
+    h = model.inject(None if before is None else before[None, None], x)
+    seen: list[Tensor] = []
+
+    def watched(qkv: Tensor) -> Tensor:
+        seen.append(qkv)
+        return attention.attend(config, qkv)
+
+    for i, weights in enumerate(solver.weights.layers[: layer + 1]):
+        attend = watched if i == layer else partial(attention.attend, config)
+        h = block.apply_layer(weights, h, attend, model.linear, model.normalise, model.activate)
+    return attention.weights(config, seen[0])[0, head].float()

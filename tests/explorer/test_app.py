@@ -16,10 +16,10 @@ import pytest
 from running_server import Running
 
 from looped import tasks
-from looped.explorer import files, looking
-from looped.explorer.asking import ask
-from looped.explorer.limits import LIMITS
-from looped.explorer.watch import Watch
+from looped.explorer import app, queries
+from looped.explorer.models import read_query
+from looped.explorer.queries import WatchedLoop
+from looped.explorer.security import LIMITS
 
 JSON = {"content-type": "application/json"}
 
@@ -48,7 +48,7 @@ def lines(running: Running, body: object) -> list[dict[str, object]]:
 
 # --- what it gives -------------------------------------------------------------------------------------------
 def test_the_page_and_its_files_are_there_with_a_strict_policy(running: Running) -> None:
-    for path in ["/", *(f"/static/{name}" for name in files.table())]:
+    for path in ["/", *(f"/static/{name}" for name in app.static_files())]:
         status, headers, body = call(running, path)
         assert status == 200
         assert body
@@ -59,14 +59,14 @@ def test_the_page_and_its_files_are_there_with_a_strict_policy(running: Running)
 
 
 def test_the_page_names_no_other_host(running: Running) -> None:
-    for name, file in files.table().items():
+    for name, file in app.static_files().items():
         if name.startswith("vendor/") or name.endswith(".svg"):
             continue
         assert b"://" not in file.data, name
 
 
 def test_the_licences_of_what_is_shipped_are_there() -> None:
-    table = files.table()
+    table = app.static_files()
     assert b"Mike Bostock" in table["vendor/d3.LICENSE.txt"].data
     assert b"Observable" in table["vendor/plot.LICENSE.txt"].data
     assert b"v7.9.2" in table["vendor/d3.min.js"].data[:60]
@@ -112,27 +112,27 @@ def test_attention_is_the_same_kept_or_computed_anew(running: Running, asked_bef
         lines(running, wanted)
     status, _, body = call(running, "/api/attention", {**wanted, "step": 5, "layer": 0, "head": 1})
     assert status == 200
-    asked = ask(running.explorer.shelf["my-copy:seed-0"], question)
-    watch = Watch(asked)
+    asked = read_query(running.explorer.registry["my-copy:seed-0"], question)
+    watch = WatchedLoop(asked)
     while watch.done < 4:
         watch.advance(1, 4 - watch.done)
     shares = np.frombuffer(base64.b64decode(json.loads(body)["shares"]), "u1").reshape(
         asked.batch().tokens.shape[1], -1
     )
-    assert np.abs(shares / 255 - looking.shares(asked, watch.state, 0, 1).numpy()).max() < 0.01
+    assert np.abs(shares / 255 - queries.attention_map(asked, watch.state, 0, 1).numpy()).max() < 0.01
 
 
 def test_a_client_that_goes_away_ends_its_run(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of hundreds of steps is called off after the first ones; the server must not go on computing."""
-    watches: list[Watch] = []
-    original = Watch.advance
+    watches: list[WatchedLoop] = []
+    original = WatchedLoop.advance
 
-    def slowly(self: Watch, seconds: float, most: int | None = None) -> object:
+    def slowly(self: WatchedLoop, seconds: float, most: int | None = None) -> object:
         watches.append(self)
         time.sleep(0.02)
         return original(self, 0.0, 1)
 
-    monkeypatch.setattr(Watch, "advance", slowly)
+    monkeypatch.setattr(WatchedLoop, "advance", slowly)
     body = json.dumps({"model": "copy-compiled", "question": "01" * 100}).encode()
     with socket.create_connection(("127.0.0.1", running.port)) as client:
         client.sendall(_post("/api/run", body))
@@ -141,7 +141,7 @@ def test_a_client_that_goes_away_ends_its_run(running: Running, monkeypatch: pyt
     done = watches[-1].done
     time.sleep(0.4)
     assert watches[-1].done == done < watches[-1].asked.steps
-    assert running.explorer.turns.waiting == 0
+    assert running.explorer.pool.waiting == 0
 
 
 # --- what it refuses -----------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(
 
 
 def test_a_full_house_says_so(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running.explorer.turns, "_most", 0)
+    monkeypatch.setattr(running.explorer.pool, "_most", 0)
     status, headers, body = call(running, "/api/run", {"model": "copy-compiled", "question": "1"})
     assert (status, headers["retry-after"]) == (503, "1")
     assert "try again" in json.loads(body)["error"]

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import torch
 
-from looped.explorer.kept import Kept
-from looped.explorer.limits import Limits
+from looped.explorer.cache import StateCache
+from looped.explorer.security import Limits
 
 STATE = torch.zeros(4, 8)  # 128 bytes
 
 
 def test_states_are_kept_in_order_and_found_again() -> None:
-    kept = Kept()
+    kept = StateCache()
     for step in (1, 2, 3):
         kept.put(("m", "q"), step, STATE + step)
     assert float(kept.get(("m", "q"), 2)[0, 0]) == 2
@@ -19,7 +19,7 @@ def test_states_are_kept_in_order_and_found_again() -> None:
 
 
 def test_a_run_that_starts_again_changes_nothing() -> None:
-    kept = Kept()
+    kept = StateCache()
     kept.put(("m", "q"), 1, STATE)
     kept.put(("m", "q"), 1, STATE + 9)
     kept.put(("m", "q"), 5, STATE)
@@ -28,7 +28,7 @@ def test_a_run_that_starts_again_changes_nothing() -> None:
 
 
 def test_memory_is_bounded_and_the_longest_unseen_goes_first() -> None:
-    kept = Kept(Limits(cache_bytes=3 * 128, cache_entry=2 * 128))
+    kept = StateCache(Limits(cache_bytes=3 * 128, cache_entry=2 * 128))
     for name in "abc":
         kept.put(("m", name), 1, STATE)
     kept.get(("m", "a"), 1)
@@ -39,7 +39,7 @@ def test_memory_is_bounded_and_the_longest_unseen_goes_first() -> None:
 
 
 def test_a_run_that_is_too_large_is_not_kept() -> None:
-    kept = Kept(Limits(cache_bytes=10 * 128, cache_entry=2 * 128))
+    kept = StateCache(Limits(cache_bytes=10 * 128, cache_entry=2 * 128))
     for step in range(1, 9):
         kept.put(("m", "q"), step, STATE)
     assert kept.get(("m", "q"), 1) is None

@@ -17,11 +17,11 @@ T = TypeVar("T")
 MOST_WORKERS = 4  # each computes with one thread while others wait
 
 
-class Busy(Exception):
+class QueueFull(Exception):
     """Too many are waiting already."""
 
 
-class Turns:
+class WorkerPool:
     """Two queues, one of them before a few workers and one before its own."""
 
     def __init__(self, most_waiting: int) -> None:
@@ -44,7 +44,7 @@ class Turns:
         Whoever is called off while waiting leaves the queue; work that has begun is finished, its result dropped.
         """
         if new and self._waiting >= self._most:
-            raise Busy
+            raise QueueFull
         self._waiting += 1
         try:
             worker = self._light if light else self._workers

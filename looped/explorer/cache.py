@@ -12,13 +12,13 @@ from collections import OrderedDict
 from jaxtyping import Float
 from torch import Tensor
 
-from looped.explorer.limits import LIMITS, Limits
+from looped.explorer.security import LIMITS, Limits
 
 Key = tuple[str, str]  # model and question
 States = list[Float[Tensor, "L D"]]  # after step 1, 2, …
 
 
-class Kept:
+class StateCache:
     """The states of some runs, by model and question."""
 
     def __init__(self, limits: Limits = LIMITS) -> None:

@@ -13,17 +13,18 @@ from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.grid import unroll_grid
 from looped.explorer import models
-from looped.explorer.asking import ask
-from looped.explorer.limits import Limits
-from looped.explorer.models import Shelf
-from looped.explorer.watch import KEPT, Step, Watch
+from looped.explorer.models import ModelRegistry, read_query
+from looped.explorer.queries import KEPT, LoopStep, WatchedLoop
+from looped.explorer.security import Limits
 from looped.model.weights import Layout
 from looped.runs import Run
 from looped.training import recipes
 
 
-def watched(shelf: Shelf, key: str, question: str, stretch: float = 1.25) -> tuple[Watch, list[Step]]:
-    watch = Watch(ask(shelf[key], question, stretch))
+def watched(
+    registry: ModelRegistry, key: str, question: str, stretch: float = 1.25
+) -> tuple[WatchedLoop, list[LoopStep]]:
+    watch = WatchedLoop(read_query(registry[key], question, stretch))
     steps = []
     while part := watch.advance(0.01):
         steps += part
@@ -31,8 +32,8 @@ def watched(shelf: Shelf, key: str, question: str, stretch: float = 1.25) -> tup
 
 
 @pytest.mark.parametrize("name", tasks.TASKS)
-def test_a_compiled_program_is_right_where_it_says_so(shelf: Shelf, name: str) -> None:
-    watch, steps = watched(shelf, f"{name}-compiled", tasks.get(name).example)
+def test_a_compiled_program_is_right_where_it_says_so(registry: ModelRegistry, name: str) -> None:
+    watch, steps = watched(registry, f"{name}-compiled", tasks.get(name).example)
     halt = next(rule for rule in watch.rules() if rule["name"] == "halt")
     assert halt["stopped"]
     assert halt["correct"]
@@ -41,10 +42,10 @@ def test_a_compiled_program_is_right_where_it_says_so(shelf: Shelf, name: str) -
 
 
 @pytest.mark.parametrize("key", ["my-copy:seed-0", "addition-compiled"])
-def test_rules_and_measures_are_those_of_the_evaluation(shelf: Shelf, key: str) -> None:
+def test_rules_and_measures_are_those_of_the_evaluation(registry: ModelRegistry, key: str) -> None:
     question = "101101" if key.startswith("my") else "1011+0110"
-    watch, steps = watched(shelf, key, question, 3.0)
-    solver, batch = shelf[key].solver, watch.batch
+    watch, steps = watched(registry, key, question, 3.0)
+    solver, batch = registry[key].solver, watch.batch
     grid = unroll_grid(solver.model, solver.weights, batch, len(steps), motion=True)
     needed = torch.tensor([watch.asked.needed])  # a program's own steps, perhaps more than T(n)
     grid = replace(grid, needed=needed)
@@ -62,9 +63,9 @@ def test_a_learned_halting_head_is_followed(tmp_path: Path, halting: str) -> Non
     with Run(tmp_path / "run", config) as run:
         layout = Layout(config.model)
         run.save_seed(0, 0.2 * torch.randn(layout.size, generator=torch.Generator().manual_seed(1)), 1)
-    shelf = models.stock([tmp_path / "run"], shipped=())
-    watch, steps = watched(shelf, "run:seed-0", "101101", 3.0)
-    solver = shelf["run:seed-0"].solver
+    registry = models.all_models([tmp_path / "run"], shipped=())
+    watch, steps = watched(registry, "run:seed-0", "101101", 3.0)
+    solver = registry["run:seed-0"].solver
     grid = unroll_grid(solver.model, solver.weights, watch.batch, len(steps), motion=True)
     rules = {rule["name"]: rule for rule in watch.rules()}
     assert {"halt", "halt-mode"} <= set(rules)
@@ -78,7 +79,7 @@ def test_a_method_of_fixed_depth_shows_its_own_steps_and_no_rule_but_the_oracle(
     config = recipes.make("parity", "fop-loop-fixed", "quick", (3,))
     with Run(tmp_path / "run", config) as run:
         run.save_seed(3, 0.1 * torch.randn(Layout(config.model).size), 1)
-    watch, steps = watched(models.stock([tmp_path / "run"], shipped=()), "run:seed-3", "1101", 3.0)
+    watch, steps = watched(models.all_models([tmp_path / "run"], shipped=()), "run:seed-3", "1101", 3.0)
     assert len(steps) == config.max_length
     assert [rule["name"] for rule in watch.rules()] == ["oracle"]
 
@@ -88,20 +89,20 @@ def test_a_method_that_decodes_token_by_token_is_refused(tmp_path: Path) -> None
     with Run(tmp_path / "run", config) as run:
         run.save_seed(0, torch.zeros(Layout(config.model).size), 1)
     with pytest.raises(InputError, match="ntp-loop decodes token by token and has no loop to watch"):
-        models.stock([tmp_path / "run"], shipped=())
+        models.all_models([tmp_path / "run"], shipped=())
 
 
-def test_a_rule_that_never_stops_says_so(shelf: Shelf) -> None:
-    watch, steps = watched(shelf, "copy-compiled", "1011", 1.0)
+def test_a_rule_that_never_stops_says_so(registry: ModelRegistry) -> None:
+    watch, steps = watched(registry, "copy-compiled", "1011", 1.0)
     rules = {rule["name"]: rule for rule in watch.rules()}
     assert rules["oracle"]["stopped"]
     assert not rules["converged"]["stopped"], "a copy moves on with every step"
     assert rules["converged"]["step"] == len(steps) == 4
 
 
-def test_what_is_told_of_a_position_is_what_the_model_says(shelf: Shelf) -> None:
-    model = shelf["my-copy:seed-0"]
-    watch, steps = watched(shelf, model.key, "0110")
+def test_what_is_told_of_a_position_is_what_the_model_says(registry: ModelRegistry) -> None:
+    model = registry["my-copy:seed-0"]
+    watch, steps = watched(registry, model.key, "0110")
     solver = model.solver
     for step, h in zip(steps, solver.model.unroll(solver.weights, watch.batch.tokens[None], 3), strict=False):
         shares = solver.model.readout(solver.weights, h)[0, 0].softmax(-1)
@@ -118,10 +119,10 @@ def test_what_is_told_of_a_position_is_what_the_model_says(shelf: Shelf) -> None
         assert step.entropy == pytest.approx(float(entropy), abs=1e-4)
 
 
-def test_slices_do_not_change_what_is_seen(shelf: Shelf) -> None:
-    whole = Watch(ask(shelf["my-copy:seed-0"], "0110101"))
+def test_slices_do_not_change_what_is_seen(registry: ModelRegistry) -> None:
+    whole = WatchedLoop(read_query(registry["my-copy:seed-0"], "0110101"))
     at_once = whole.advance(60)
-    parts = Watch(ask(shelf["my-copy:seed-0"], "0110101"))
+    parts = WatchedLoop(read_query(registry["my-copy:seed-0"], "0110101"))
     one_by_one = [step for _ in at_once for step in parts.advance(60, most=1)]
     assert whole.over
     assert parts.over
@@ -132,9 +133,11 @@ def test_slices_do_not_change_what_is_seen(shelf: Shelf) -> None:
         assert (a.tokens == b.tokens).all()
 
 
-def test_every_state_is_handed_to_whoever_keeps_it(shelf: Shelf) -> None:
+def test_every_state_is_handed_to_whoever_keeps_it(registry: ModelRegistry) -> None:
     kept = []
-    watch = Watch(ask(shelf["copy-compiled"], "101"), lambda step, state: kept.append((step, state.shape)))
+    watch = WatchedLoop(
+        read_query(registry["copy-compiled"], "101"), lambda step, state: kept.append((step, state.shape))
+    )
     while watch.advance(1):
         pass
     assert [step for step, _ in kept] == list(range(1, watch.asked.steps + 1))
@@ -154,14 +157,14 @@ def test_every_state_is_handed_to_whoever_keeps_it(shelf: Shelf) -> None:
     ],
 )
 def test_a_bad_question_is_refused_in_a_sentence(
-    shelf: Shelf, key: str, question: str, stretch: float, complaint: str
+    registry: ModelRegistry, key: str, question: str, stretch: float, complaint: str
 ) -> None:
     with pytest.raises(InputError, match=complaint):
-        ask(shelf[key], question, stretch)
+        read_query(registry[key], question, stretch)
 
 
-def test_steps_are_bounded_whatever_is_asked(shelf: Shelf) -> None:
+def test_steps_are_bounded_whatever_is_asked(registry: ModelRegistry) -> None:
     with pytest.raises(InputError, match="too long to watch here: 30"):
-        ask(shelf["copy-compiled"], "10" * 20, 3.0, Limits(steps=30))
-    asked = ask(shelf["copy-compiled"], "10" * 20, 3.0, Limits(steps=50))
+        read_query(registry["copy-compiled"], "10" * 20, 3.0, Limits(steps=30))
+    asked = read_query(registry["copy-compiled"], "10" * 20, 3.0, Limits(steps=50))
     assert (asked.needed, asked.steps) == (40, 50)

@@ -5,15 +5,15 @@ import threading
 
 import pytest
 
-from looped.explorer.turns import Busy, Turns
+from looped.explorer.workers import QueueFull, WorkerPool
 
 
 def test_a_newcomer_is_turned_away_from_a_full_house_and_nobody_else() -> None:
     async def scene() -> None:
-        turns, gate = Turns(2), threading.Event()
+        turns, gate = WorkerPool(2), threading.Event()
         first = [asyncio.create_task(turns.take(gate.wait, new=True)) for _ in range(2)]
         await asyncio.sleep(0)
-        with pytest.raises(Busy):
+        with pytest.raises(QueueFull):
             await turns.take(gate.wait, new=True)
         going_on = asyncio.create_task(turns.take(gate.wait))
         await asyncio.sleep(0)
@@ -28,7 +28,7 @@ def test_a_newcomer_is_turned_away_from_a_full_house_and_nobody_else() -> None:
 
 def test_whoever_is_called_off_leaves_the_queue() -> None:
     async def scene() -> None:
-        turns, gate, done = Turns(100), threading.Event(), []
+        turns, gate, done = WorkerPool(100), threading.Event(), []
         busy = [asyncio.create_task(turns.take(gate.wait)) for _ in range(8)]
         late = asyncio.create_task(turns.take(lambda: done.append("late")))
         await asyncio.sleep(0)
@@ -45,7 +45,7 @@ def test_whoever_is_called_off_leaves_the_queue() -> None:
 
 def test_an_error_reaches_who_asked() -> None:
     async def scene() -> None:
-        turns = Turns(1)
+        turns = WorkerPool(1)
         with pytest.raises(ZeroDivisionError):
             await turns.take(lambda: 1 // 0)
         turns.close()
@@ -55,7 +55,7 @@ def test_an_error_reaches_who_asked() -> None:
 
 def test_light_work_waits_for_no_question() -> None:
     async def scene() -> None:
-        turns, gate = Turns(10), threading.Event()
+        turns, gate = WorkerPool(10), threading.Event()
         heavy = asyncio.create_task(turns.take(gate.wait))
         await asyncio.sleep(0)
         assert await turns.take(lambda: "light", light=True) == "light"

@@ -16,9 +16,9 @@ import numpy as np
 
 from looped import serial
 from looped.errors import InputError
-from looped.explorer.asking import USUAL_STRETCH
+from looped.explorer.models import USUAL_STRETCH
 from looped.explorer.program import Grid
-from looped.explorer.watch import Step, Watch
+from looped.explorer.queries import LoopStep, WatchedLoop
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ def line(message: dict[str, object]) -> bytes:
     return json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
-def start(watch: Watch) -> dict[str, object]:
+def start(watch: WatchedLoop) -> dict[str, object]:
     """The first message of a run."""
     asked = watch.asked
     return {
@@ -105,7 +105,7 @@ def start(watch: Watch) -> dict[str, object]:
     }
 
 
-def step(seen: Step) -> dict[str, object]:
+def step(seen: LoopStep) -> dict[str, object]:
     """What is seen after a step; tokens and shares are uint16 [K, L], shares of 65535."""
     return {
         "kind": "step",
@@ -121,7 +121,7 @@ def step(seen: Step) -> dict[str, object]:
     }
 
 
-def end(watch: Watch) -> dict[str, object]:
+def end(watch: WatchedLoop) -> dict[str, object]:
     """The last message of a run."""
     return {"kind": "end", "rules": list(watch.rules()), "seconds": round(watch.computed, 4)}
 

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from looped.explorer import looking
-from looped.explorer.asking import ask
-from looped.explorer.models import Shelf
+from looped.explorer import queries
+from looped.explorer.models import ModelRegistry, read_query
 from looped.model import block
 from looped.model.loop import LoopedTransformer
 
@@ -14,13 +13,15 @@ from looped.model.loop import LoopedTransformer
     ("key", "question"),
     [("my-copy:seed-0", "0110"), ("addition-compiled", "101+011"), ("unique_set-compiled", "4 2 4")],
 )
-def test_heads_share_themselves_out_over_what_they_may_see(shelf: Shelf, key: str, question: str) -> None:
-    asked = ask(shelf[key], question)
-    config = shelf[key].solver.model.config
+def test_heads_share_themselves_out_over_what_they_may_see(
+    registry: ModelRegistry, key: str, question: str
+) -> None:
+    asked = read_query(registry[key], question)
+    config = registry[key].solver.model.config
     state = _states(asked, 2)[-1]
     for layer in range(config.layers):
         for head, band in enumerate(config.head_bands):
-            shares = looking.shares(asked, state, layer, head)
+            shares = queries.attention_map(asked, state, layer, head)
             assert torch.allclose(shares.sum(-1), torch.ones(len(shares)), atol=1e-5)
             assert (shares.triu(1) == 0).all()
             if band:
@@ -28,11 +29,11 @@ def test_heads_share_themselves_out_over_what_they_may_see(shelf: Shelf, key: st
 
 
 def test_the_pass_that_is_watched_is_the_models_own_step(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    registry: ModelRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever changes what a step does must change what is looked at."""
-    asked = ask(shelf["addition-compiled"], "101+011")
-    model, weights = shelf["addition-compiled"].solver.model, shelf["addition-compiled"].solver.weights
+    asked = read_query(registry["addition-compiled"], "101+011")
+    model, weights = registry["addition-compiled"].solver.model, registry["addition-compiled"].solver.weights
     first, second = _states(asked, 2)
     calls: list[torch.Tensor] = []
     original = block.apply_layer
@@ -42,7 +43,7 @@ def test_the_pass_that_is_watched_is_the_models_own_step(
         return calls[-1]
 
     monkeypatch.setattr(block, "apply_layer", spy)
-    looking.shares(asked, first, model.config.layers - 1, 0)
+    queries.attention_map(asked, first, model.config.layers - 1, 0)
     seen = calls[-1]
     ended = torch.addcmul(weights.shift, model.normalise(seen), weights.scale)
     assert torch.equal(ended[0, 0], second)
