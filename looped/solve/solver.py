@@ -26,9 +26,9 @@ from looped.errors import InputError
 from looped.evaluation import decode, stopping
 from looped.evaluation.measure import Subject
 from looped.evaluation.reading import is_done, rows_at_once, window_start
+from looped.fast.stacked import Prepared, StackedTransformer
 from looped.loops import PLAIN, Loops
 from looped.methods import Method, largest_steps
-from looped.model.loop import LoopedTransformer, Prepared
 from looped.solve.answers import Answer, Answers, Step
 from looped.solve.threads import fitting_threads, side_by_side
 from looped.tasks.base import Task
@@ -48,7 +48,7 @@ class Solver:
     name: str  # of the shipped model or the file
     task: Task
     method: Method
-    model: LoopedTransformer
+    model: StackedTransformer
     weights: Prepared
     trained_max_length: int
     seed: int = 0

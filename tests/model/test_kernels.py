@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from ways import KERNELS, device_of
 
-from looped.model import ModelConfig, kernels, plain
-from looped.model.packing import Packing
+from looped.fast import kernels
+from looped.fast.packing import Packing
+from looped.model import ModelConfig
 
 MODELS = {
     "heads of four": ModelConfig(vocab=5, width=16, heads=4),
