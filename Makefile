@@ -15,12 +15,11 @@ help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/'
 
 # One thread a process: tests run side by side, and no result may depend on the number of cores.
-test: export OMP_NUM_THREADS = 1
-test: lint ## style, types, import direction, then every test that is not slow
-	$(BIN)/pytest -n $(WORKERS) -m "not slow"
+test test-all: export OMP_NUM_THREADS = 1
+test: lint ## style, types, import direction, then the tests that are neither slow nor need a GPU
+	$(BIN)/pytest -n $(WORKERS) -m "not slow and not gpu"
 
-test-all: export OMP_NUM_THREADS = 1
-test-all: lint ## the same with the slow tests
+test-all: lint ## the same with every test that this machine can run
 	$(BIN)/pytest -n $(WORKERS)
 
 lint: $(STAMP) ## style, types and import direction only

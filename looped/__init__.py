@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from looped.solve.solver import Solver
-    from looped.zoo.listing import Zoo
+    from looped.zoo.registry import Zoo
 
 __version__ = "0.1.0"
 
 __all__ = ["InputError", "__version__", "load", "zoo"]
 
 # What the front door hands out from further up, imported when it is asked for.
-_HOMES = {"load": "looped.solve", "pick": "looped.devices", "zoo": "looped.zoo.listing"}
+_HOMES = {"load": "looped.solve", "pick": "looped.devices", "zoo": "looped.zoo.registry"}
 
 
 def load(source: str | Path, device: str = "cpu") -> Solver:

@@ -18,7 +18,7 @@ def run(program: str) -> str:
 def test_importing_and_listing_need_no_torch() -> None:
     run(
         "import sys, looped\n"
-        "heavy = {'torch', 'numpy', 'rich', 'tyro', 'matplotlib'}\n"
+        "heavy = {'torch', 'numpy', 'rich', 'matplotlib'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
         "first, second = looped.zoo(), looped.zoo()\n"
         "assert first == second and str(first)\n"

@@ -16,19 +16,18 @@ from damage import TEXTS, blows, changed, feed, forgeries, headers, little_memor
 from matplotlib.figure import Figure
 
 from looped import figures, runs, serial
-from looped.bench.ladder import record
 from looped.compiler import compiled
-from looped.experiments import jobs, results, sweepfile
-from looped.experiments.jobs import Job
-from looped.experiments.plan import Plan
-from looped.experiments.spec import RunSpec
+from looped.evaluation.length_sweep import record
+from looped.experiments import plan, queue, results
+from looped.experiments.plan import MeasurementPlan, RunSpec
+from looped.experiments.queue import Job
 from looped.rasp import programs
 
 pytestmark = pytest.mark.timeout(120)
 __all__ = ["little_memory"]  # a fixture that every test here has
 
 CONFIG = RunSpec("copy", recipe="quick", seeds=(0, 1), set=("steps=5",)).config
-PLAN = Plan((2, 3), samples=4)
+PLAN = MeasurementPlan((2, 3), samples=4)
 ROW = {
     "task": "copy", "method": "ntp", "recipe": "quick", "seed": 0, "length": 3, "stop": "oracle", "accuracy": 0.5,
     "samples": 4, "mean_steps": 3.0,
@@ -99,8 +98,8 @@ def ladders(path: Path) -> bool:
 
 
 READERS: dict[str, tuple[object, int, Callable[[Path], Any]]] = {
-    "sweep.json": (SWEEP, 100, sweepfile.read),
-    "job.json": (serial.to_json(Job("job", CONFIG, (PLAN,), "results")), 100, jobs.take),
+    "sweep.json": (SWEEP, 100, plan.read_sweep),
+    "job.json": (serial.to_json(Job("job", CONFIG, (PLAN,), "results")), 100, queue.read_job),
     "result.json": (
         {"provenance": ORIGIN, "rows": [ROW] * 3},
         100,
@@ -149,4 +148,4 @@ def test_a_job_s_standing_is_told_whatever_its_folder_holds(tmp_path: Path) -> N
     for blow in texts(METRICS, 4, 60):
         (folder / runs.METRICS).write_bytes(blow)
         (folder / "seed-0.safetensors").write_bytes(blow)
-        assert jobs.standing(tmp_path, job).state == "queued"
+        assert queue.status_of(tmp_path, job).state == "queued"

@@ -82,5 +82,5 @@ def test_ci_runs_what_contributors_run() -> None:
     assert os.access(script, os.X_OK)
     assert "make test" in script.read_text(encoding="utf-8")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in ("help", "test", "lint", "demo", "engines", "docs", "clean"):
+    for target in ("help", "test", "test-all", "lint", "demo", "engines", "docs", "clean"):
         assert re.search(rf"^{target}:.*## ", makefile, flags=re.M), f"make {target} is not in make help"

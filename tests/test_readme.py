@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from looped.bench.ladder.words import Request, show_table
 from looped.cli import COMMANDS
+from looped.cli.length_sweep import markdown_of
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -26,74 +26,14 @@ def test_the_readmes_examples_are_short() -> None:
         assert len(example.strip().splitlines()) <= 12, "an example is meant to be ten lines or so"
 
 
-def tree_paths(tree: str) -> set[str]:
-    """Paths in an annotated tree: two spaces of indent a level, names, two spaces or more, a description.
-
-    Several names may share a line: `  one.py two.py    what both are for`.
-    """
-    paths: set[str] = set()
-    folders: list[str] = []
-    for line in filter(str.strip, tree.splitlines()):
-        depth = (len(line) - len(line.lstrip())) // 2
-        names = re.split(r" {2,}", line.strip())[0].split(" ")
-        del folders[depth:]
-        paths.update("/".join([*folders, name.rstrip("/")]) for name in names)
-        folders.append(names[-1].rstrip("/"))
-    return paths
-
-
-def disk_paths(folder: Path, depth: int) -> set[str]:
-    """Everything below a folder to a depth, without caches and the `__init__.py` that every folder has.
-
-    Shipped models (weights and the cards beside them) are named by their folder alone.
-    """
-    paths = {folder.relative_to(ROOT).as_posix()}
-    for path in folder.iterdir():
-        if path.name.startswith(("__init__", "__pycache__", ".")):
-            continue
-        if path.with_suffix(".safetensors").is_file():
-            continue
-        paths |= (
-            disk_paths(path, depth - 1)
-            if path.is_dir() and depth > 1
-            else {path.relative_to(ROOT).as_posix()}
-        )
-    return paths
-
-
-def is_empty(path: Path) -> bool:
-    """A folder that holds no file: git does not know it."""
-    return path.is_dir() and not any(p.is_file() for p in path.rglob("*") if "__pycache__" not in p.parts)
-
-
-def test_the_readmes_tree_is_the_disk() -> None:
+def test_the_readmes_tree_names_folders_that_exist() -> None:
     (tree,) = (block for block in blocks("") if block.startswith("looped/"))
-    listed = tree_paths(tree)
-    on_disk = {path for path in disk_paths(ROOT / "looped", 2) if not is_empty(ROOT / path)}
-    missing = sorted(on_disk - listed)
-    gone = sorted(path for path in listed if not (ROOT / path).exists())
-    assert not missing, f"not in the README's tree: {', '.join(missing)}"
-    assert not gone, f"in the README's tree but not on the disk: {', '.join(gone)}"
-
-
-def test_a_tree_is_read_as_it_is_drawn() -> None:
-    lines = [
-        "looped/",
-        "  vocab.py    tokens",
-        "  tasks/      what",
-        "    copy.py parity.py   two of them",
-        "  cli.py      thin",
-        "tests/",
-    ]
-    assert tree_paths("\n".join(lines)) == {
-        "looped",
-        "looped/vocab.py",
-        "looped/tasks",
-        "looped/tasks/copy.py",
-        "looped/tasks/parity.py",
-        "looped/cli.py",
-        "tests",
-    }
+    lines = [line for line in tree.splitlines() if line.strip()]
+    inside = {line.split()[0].rstrip("/") for line in lines if line.startswith("  ")}
+    folders = {path.parent.name for path in (ROOT / "looped").glob("*/__init__.py")}
+    assert inside == folders
+    outside = [line.split()[0] for line in lines[1:] if not line.startswith(" ")]
+    assert [name for name in outside if not (ROOT / name).is_dir()] == []
 
 
 def test_the_readmes_commands_are_the_commands() -> None:
@@ -114,7 +54,7 @@ LADDERS = ("parity", "copy", "addition", "binary_sum", "multiplication", "unique
 
 def test_the_ladders_table_is_drawn_from_the_results() -> None:
     files = tuple(ROOT / "results" / f"ladder-{task}.json" for task in LADDERS)
-    drawn = show_table(Request(table=files)).strip()
+    drawn = markdown_of(files).strip()
     assert drawn in README
     assert drawn in (ROOT / "docs" / "length.md").read_text(encoding="utf-8")
 

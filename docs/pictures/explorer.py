@@ -17,8 +17,8 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from looped.explorer import models, serve
-from looped.explorer.server import Explorer
+from looped.explorer import app, models
+from looped.explorer.app import Explorer
 
 HERE = Path(__file__).parent
 WINDOW = {"width": 1440, "height": 1000}
@@ -30,13 +30,13 @@ STILL, MOVING = 1600, 260  # milliseconds of the last frame and of the others
 
 def main(model: str, question: str) -> None:
     """Asks a shipped model and takes all three."""
-    shelf = models.stock()
-    bound = serve.listen(0)
-    server = serve.server(Explorer(shelf).app())
+    registry = models.all_models()
+    bound = app.listen(0)
+    server = app.server(Explorer(registry).app())
     threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True).start()
     while not server.started:
         time.sleep(0.01)
-    address = f"{serve.address(bound)}#model={model}&q={question}"
+    address = f"{app.address(bound)}#model={model}&q={question}"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--hide-scrollbars"]

@@ -14,6 +14,9 @@ Beyond the paper, on the same tasks, with what was discovered beside the accurac
 | halting     | the method at T(n), with a start, either halting head, without T(n) in three ways; `ut`, `pondernet` |
 | wrong-steps | the method trained at T(n), T + 1, 2T, T / 2 and at 20 steps whatever the problem                    |
 
+and `rules-far`, the stopping rules of `rules` to twice the paper's length, confidence also without the first quarter
+of the steps.
+
 Lengths run from 1 to twice the length at which the paper shows a task near perfect (`far`), those of `rules` to that
 length, and `stopping` is drawn at it. The method has five seeds, the others three. A further figure is a further row.
 """
@@ -27,20 +30,21 @@ from typing import Literal
 
 from looped import tasks
 from looped.errors import InputError
-from looped.experiments.jobs import Job
-from looped.experiments.plan import SAMPLES, Kind, Plan, Precision
-from looped.experiments.spec import SEEDS, RunSpec
+from looped.evaluation.loading import Precision
+from looped.experiments.plan import SAMPLES, SEEDS, Kind, MeasurementPlan, RunSpec
+from looped.experiments.queue import Job
 from looped.tasks.base import Task
 
 OURS = "fop-loop-adaptive"
 RULES = ("oracle", "confidence-batch", "confidence", "threshold", "converged")
+LATE = ("confidence-batch=0.25", "confidence=0.25")  # without the first steps, as the paper's plots show them
 REACH = 2  # times the paper's test length
 FEW = (0, 1, 2)  # seeds of what the method is compared with
 Lengths = Literal["far", "near", "the paper's"]
 
 
 @dataclass(frozen=True)
-class Line:
+class FigureLine:
     """One method of a figure and how it is measured."""
 
     method: str
@@ -56,11 +60,11 @@ class Line:
         """How `--methods` calls it."""
         return self.label or self.method
 
-    def plan(self, task: Task) -> Plan:
+    def plan(self, task: Task) -> MeasurementPlan:
         """The measurement for a task."""
         near = task.paper.test_length
         lengths = {"far": far(task), "near": tuple(n for n in far(task) if n <= near), "the paper's": (near,)}
-        return Plan(lengths[self.lengths], self.kind, stops=self.stops)
+        return MeasurementPlan(lengths[self.lengths], self.kind, stops=self.stops)
 
 
 def far(task: Task) -> tuple[int, ...]:
@@ -75,74 +79,80 @@ def far(task: Task) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Figure:
+class PaperFigure:
     """A figure of the paper."""
 
     name: str
     summary: str
-    lines: tuple[Line, ...]
+    lines: tuple[FigureLine, ...]
 
 
 @dataclass(frozen=True)
-class Measured:
+class PlannedRun:
     """A run of a figure and what is measured of it."""
 
     run: RunSpec
-    plan: Plan
+    plan: MeasurementPlan
 
 
-FIGURES: dict[str, Figure] = {
+FIGURES: dict[str, PaperFigure] = {
     figure.name: figure
     for figure in (
-        Figure(
+        PaperFigure(
             "main",
             "the method against next-token prediction, by length",
-            (Line(OURS), *(Line(method, seeds=FEW) for method in ("ntp", "ntp-pause", "ntp-loop"))),
+            (
+                FigureLine(OURS),
+                *(FigureLine(method, seeds=FEW) for method in ("ntp", "ntp-pause", "ntp-loop")),
+            ),
         ),
-        Figure(
+        PaperFigure(
             "ablation",
             "the method against full-output variants, by length",
             (
-                Line(OURS),
+                FigureLine(OURS),
                 *(
-                    Line(method, seeds=FEW)
+                    FigureLine(method, seeds=FEW)
                     for method in ("fop-loop-adaptive-wo", "fop", "fop-pause", "fop-loop-fixed")
                 ),
             ),
         ),
-        Figure(
+        PaperFigure(
             "stopping",
             "accuracy and confidence after every loop step",
-            (Line(OURS, kind="steps", lengths="the paper's"),),
+            (FigureLine(OURS, kind="steps", lengths="the paper's"),),
         ),
-        Figure(
+        PaperFigure(
             "rules",
             "stopping rules against each other, by length",
-            (Line(OURS, stops=RULES, lengths="near"), Line("fop-loop-fixed", lengths="near", seeds=FEW)),
+            (
+                FigureLine(OURS, stops=RULES, lengths="near"),
+                FigureLine("fop-loop-fixed", lengths="near", seeds=FEW),
+            ),
         ),
     )
 }
 
-AT_T = Line(OURS, ("oracle", "settled", "converged"), "halting")
+AT_T = FigureLine(OURS, ("oracle", "settled", "converged"), "halting")
 HEAD = ("halt", "halt-mode", "halt=0.1", "halt=0.3", "halt=0.7", "halt=0.9")
 START = "model.positions=start"  # without T(n), equal tokens can be counted from a start alone (model/positions.py)
 SETTLED = ("settled", "oracle", "confidence", "converged", "converged=6")  # `oracle`: as many as `loops` says
 
 
-def _variant(label: str, stops: tuple[str, ...], *changes: str) -> Line:
-    return Line(OURS, stops, "halting", set=changes, label=label)
+def _variant(label: str, stops: tuple[str, ...], *changes: str) -> FigureLine:
+    return FigureLine(OURS, stops, "halting", set=changes, label=label)
 
 
-BEYOND: dict[str, Figure] = {
+BEYOND: dict[str, PaperFigure] = {
     figure.name: figure
     for figure in (
-        Figure(
+        PaperFigure(
             "halting",
             "who knows when to stop: learned halting and training without T(n)",
             (
                 AT_T,
-                Line("ut", ("halt",), "halting"),
-                Line("pondernet", ("halt",), "halting"),
+                FigureLine("ut", ("halt",), "halting"),
+                FigureLine("pondernet", ("halt",), "halting"),
                 _variant("start", AT_T.stops, START),
                 _variant("act", HEAD[:1], "model.halting=act", "loops=q", START),
                 _variant("ponder", HEAD, "model.halting=ponder", "loops=q", START),
@@ -159,7 +169,12 @@ BEYOND: dict[str, Figure] = {
                 ),
             ),
         ),
-        Figure(
+        PaperFigure(
+            "rules-far",
+            "stopping rules to twice the paper's length",
+            (FigureLine(OURS, stops=(*RULES, *LATE)),),
+        ),
+        PaperFigure(
             "wrong-steps",
             "how much a wrong T in training costs",
             (
@@ -175,7 +190,7 @@ BEYOND: dict[str, Figure] = {
 
 
 @dataclass(frozen=True)
-class Choice:
+class FigureChoice:
     """What a person may change of a figure without making it another."""
 
     recipe: str = "fast"
@@ -188,7 +203,7 @@ class Choice:
     precision: Precision = "trained"
 
 
-def get(name: str) -> Figure:
+def get(name: str) -> PaperFigure:
     """The figure of that name."""
     known = {**FIGURES, **BEYOND}
     if name not in known:
@@ -196,9 +211,9 @@ def get(name: str) -> Figure:
     return known[name]
 
 
-def rows(figures: Sequence[Figure], choice: Choice | None = None) -> list[Measured]:
+def rows(figures: Sequence[PaperFigure], choice: FigureChoice | None = None) -> list[PlannedRun]:
     """Every run of some figures with its plan, in the order in which they teach most: the method on all tasks first."""
-    choice = choice or Choice()
+    choice = choice or FigureChoice()
     names = choice.tasks or tuple(tasks.TASKS)
     lines = [line for figure in figures for line in figure.lines]
     known = list(dict.fromkeys(line.name for line in lines))
@@ -210,16 +225,16 @@ def rows(figures: Sequence[Figure], choice: Choice | None = None) -> list[Measur
     return [_row(task, line, choice) for line in wanted for task in map(tasks.get, names)]
 
 
-def _row(task: Task, line: Line, choice: Choice) -> Measured:
+def _row(task: Task, line: FigureLine, choice: FigureChoice) -> PlannedRun:
     seeds = choice.seeds or line.seeds
     run = RunSpec(task.name, line.method, choice.recipe, seeds, (*line.set, *choice.set))
     plan = replace(line.plan(task), samples=choice.samples, precision=choice.precision)
-    return Measured(run, replace(plan, lengths=choice.lengths) if choice.lengths else plan)
+    return PlannedRun(run, replace(plan, lengths=choice.lengths) if choice.lengths else plan)
 
 
-def by_run(measured: Sequence[Measured]) -> dict[RunSpec, list[Plan]]:
+def by_run(measured: Sequence[PlannedRun]) -> dict[RunSpec, list[MeasurementPlan]]:
     """The plans of each run, for runs that several figures or lines share."""
-    found: dict[RunSpec, list[Plan]] = {}
+    found: dict[RunSpec, list[MeasurementPlan]] = {}
     for row in measured:
         plans = found.setdefault(row.run, [])
         if row.plan not in plans:
@@ -228,7 +243,7 @@ def by_run(measured: Sequence[Measured]) -> dict[RunSpec, list[Plan]]:
 
 
 def make_jobs(
-    figures: Sequence[Figure], choice: Choice, results: Path, save_seconds: float = 60.0
+    figures: Sequence[PaperFigure], choice: FigureChoice, results: Path, save_seconds: float = 60.0
 ) -> list[Job]:
     """The jobs of some figures, each run once with all its plans."""
     where, found = str(results.resolve()), by_run(rows(figures, choice))

@@ -1,33 +1,129 @@
-"""What is measured of a run: lengths, samples, stopping rules, input families. Knows no run and no file.
+"""Runs as data: a run, what is measured of it, and a file of many runs.
 
-A plan is data: two equal plans give equal numbers, so a result is known by its run and its plan.
+    RunSpec("copy")                          → copy-fop-loop-adaptive-fast, the folder `looped train copy` uses
+    RunSpec("copy", set=("steps=2000",))     → copy-fop-loop-adaptive-fast-c11785d1
+
+A name says what a run is, and eight digits of a checksum tell apart what differs from the recipe. The checksum covers
+the differing fields alone, so that a field added to the configuration later renames nothing. The same holds for the
+names of measurement plans: two equal plans give equal numbers, so a result is known by its run and its plan.
+
+A sweep file is JSON: a list of runs with the fields of `RunSpec`, of which only the task is needed,
+
+    [{"task": "copy", "seeds": [0, 1], "set": {"model.width": 128}}, {"task": "parity", "recipe": "quick"}]
+
+or a grid: every task with every method, recipe and combination of values in `grid`:
+
+    {"tasks": ["copy", "parity"], "methods": ["fop-loop-adaptive", "ntp"], "recipes": ["fast"],
+     "seeds": [0, 1, 2], "set": {"steps": 4000}, "grid": {"lr": [0.0003, 0.001]},
+     "measure": {"lengths": "1:60", "samples": 640, "stops": ["oracle", "confidence"]}}
+
+or both: `{"runs": [...], "measure": {...}}`. A Python file, where its execution is allowed, assigns the same to the
+name `sweep`. Everything is checked before anything is started.
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import json
+import math
+import re
+import runpy
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
-from looped import methods, tasks
+from looped import methods, serial, tasks
 from looped.errors import InputError
 from looped.evaluation import stopping
+from looped.evaluation.loading import LARGEST_SEED, Precision, parse_lengths
 from looped.evaluation.measure import ORACLE, check_words, usual_stops
-from looped.experiments.spec import RunSpec, short_hash
-from looped.serial import to_json
+from looped.serial import Json, to_json
 from looped.tasks.base import LONGEST
 from looped.tasks.families import UNIFORM
-from looped.training import start
+from looped.training import recipes, start
 from looped.training.config import TrainConfig
 from looped.training.curriculum import max_length
 
-Kind = Literal["accuracy", "steps", "halting"]
-Precision = Literal["fp32", "bf16", "trained"]
-SAMPLES = 6400  # the paper's
-LARGEST_SEED = 2**31 - 1
+SEEDS = (0, 1, 2, 3, 4)  # of a run that does not say otherwise
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
+OWN = ("task", "method", "recipe", "seeds")  # fields a run has itself, not in `set`
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunSpec:
+    """One run; its seeds are trained side by side."""
+
+    task: str
+    method: str = "fop-loop-adaptive"
+    recipe: str = "fast"
+    seeds: tuple[int, ...] = SEEDS
+    set: tuple[str, ...] = ()  # fields of the configuration: `steps=2000`, `model.width=128`
+    name: str = ""  # of its folder, where another than the usual one is wanted
+
+    @property
+    def config(self) -> TrainConfig:
+        """What is trained."""
+        made = recipes.make(self.task, self.method, self.recipe, self.seeds)
+        return recipes.with_fields(made, self.set, OWN)
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder, the same for the same run at any time and on any machine."""
+        return check_name(self.name) if self.name else folder_name(self.config)
+
+
+def folder_name(config: TrainConfig) -> str:
+    """A readable name, with a checksum where the configuration is not the recipe's with five seeds."""
+    plain = dict(leaves(to_json(recipes.make(config.task, config.method, config.recipe, SEEDS))))
+    changed = {path: value for path, value in leaves(to_json(config)) if plain.get(path) != value}
+    name = f"{config.task}-{config.method}-{config.recipe}"
+    return f"{name}-{short_hash(changed)}" if changed else name
+
+
+def variant(config: TrainConfig) -> str:
+    """What a run changes about its method's number of steps: `ponder`, `q..2q`, `2q best`; mostly nothing."""
+    head = config.model.halting if config.model.kind == "decoder" else "none"
+    words = [
+        "" if config.model.positions == "none" else config.model.positions,
+        "" if config.loops == "T" else config.loops,
+        "" if config.supervision == "last" else config.supervision,
+        "" if head == "none" else head,
+    ]
+    return " ".join(filter(None, words))
+
+
+def check_name(name: str) -> str:
+    """The name itself, if a folder inside another may have it."""
+    if not NAME.fullmatch(name):
+        raise InputError(
+            f"{name[:60]!r} cannot name a run: use up to 120 letters, digits, '-', '_' and '.', "
+            "a letter or digit first"
+        )
+    return name
+
+
+def short_hash(value: object) -> str:
+    """Eight digits that tell JSON values apart."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def leaves(data: Json, path: str = "") -> Iterator[tuple[str, object]]:
+    """Every field that has no parts, by its path: `("model.width", 256)`."""
+    for key, value in data.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{path}{key}.")
+        else:
+            yield path + key, value
+
+
+Kind = Literal["accuracy", "steps", "halting"]
+SAMPLES = 6400  # the paper's
+
+
+@dataclass(frozen=True)
+class MeasurementPlan:
     """One measurement."""
 
     lengths: tuple[int, ...]
@@ -57,11 +153,11 @@ class Plan:
     @property
     def name(self) -> str:
         """For file names: `accuracy-4608dde8`; a field added later renames no plan that leaves it alone."""
-        plain = to_json(Plan((1,)))
+        plain = to_json(MeasurementPlan((1,)))
         changed = {field: value for field, value in to_json(self).items() if value != plain[field]}
         return f"{self.kind}-{short_hash(changed)}"
 
-    def fit(self, run: RunSpec) -> Plan:
+    def fit(self, run: RunSpec) -> MeasurementPlan:
         """The same for one run: a method of fixed depth has no steps to choose from, and is right or not.
 
         Raises for a run that cannot be trained, or not be measured so once it is.
@@ -87,20 +183,177 @@ def trainable(run: RunSpec) -> TrainConfig:
     return config
 
 
-def parse_lengths(text: str) -> list[int]:
-    """`1:60`, `1:60:5` or `10,20,40` as lengths, in order and without repeats."""
-    complaint = InputError(
-        f"lengths are written 1:60, 1:60:5 or 10,20,40 with numbers from 1 to {LONGEST}, not {text[:40]!r}"
-    )
-    found: list[int] = []
-    for part in text.split(","):
-        numbers = part.strip().split(":")
-        if len(numbers) > 3 or not all(number.isdecimal() and len(number) <= 9 for number in numbers):
-            raise complaint
-        values = [int(number) for number in numbers]
-        first, last = values[0], values[min(1, len(values) - 1)]
-        step = values[2] if len(values) == 3 else 1
-        if not (1 <= first <= last <= LONGEST and step >= 1):
-            raise complaint
-        found += range(first, last + 1, step)
-    return list(dict.fromkeys(found))
+LARGEST_FILE = 1 << 20  # bytes
+MOST_RUNS = 10_000  # runs of one sweep
+LONGEST_SENTENCE = 400  # characters of a complaint
+LISTED = ("runs", "measure")
+GRID = ("tasks", "methods", "recipes", "seeds", "set", "grid", "measure")
+
+
+@dataclass(frozen=True)
+class SweepFile:
+    """What a file asks for."""
+
+    runs: tuple[RunSpec, ...]
+    plan: MeasurementPlan | None = None  # what is measured of each
+
+
+def read_sweep(path: Path, python: bool = False) -> SweepFile:
+    """The runs a file asks for, every one of them checked."""
+    if not path.is_file():
+        raise InputError(f"there is no file {path}")
+    if path.stat().st_size > LARGEST_FILE:
+        raise InputError(f"{path} is too large for a file of runs")
+    if path.suffix == ".py" and not python:
+        raise InputError(
+            f"{path} is a program, and reading it means to run it: say --python if you trust it, "
+            "or write the runs down as JSON"
+        )
+    try:
+        data = _executed(path) if python else serial.parse(path.read_text(encoding="utf-8"), str(path))
+        return parse_sweep(data, str(path))
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text") from None
+    except InputError as error:  # it may quote the file, which may hold anything
+        sentence = " ".join(str(error).split())
+        cut = sentence[:LONGEST_SENTENCE] + "…" if len(sentence) > LONGEST_SENTENCE else sentence
+        raise InputError(cut) from None
+
+
+def _executed(path: Path) -> object:
+    """What a Python file assigns to `sweep`. This runs the file."""
+    try:
+        names = runpy.run_path(str(path))
+    except Exception as error:  # a foreign program may fail in any way
+        raise InputError(f"{path} could not be run: {type(error).__name__}: {error}") from None
+    if "sweep" not in names:
+        raise InputError(f"{path} does not assign its runs to the name 'sweep'")
+    return names["sweep"]
+
+
+def parse_sweep(data: object, what: str) -> SweepFile:
+    """The runs that plain values ask for; `what` names their source in a complaint."""
+    if isinstance(data, list):
+        data = {"runs": data}
+    if not isinstance(data, dict):
+        raise InputError(f"{what} must hold a list of runs or a grid, not {_shown(data)}")
+    known = LISTED if "runs" in data else GRID
+    unknown = [str(key) for key in data if key not in known]
+    if unknown:
+        raise InputError(f"{what} has an unknown field {unknown[0][:40]!r}; known are {', '.join(known)}")
+    runs = _listed(data["runs"], what) if "runs" in data else _grid(data, what)
+    plan = _plan(data["measure"], what) if "measure" in data else None
+    _check(runs, plan, what)
+    return SweepFile(tuple(runs), plan)
+
+
+def _listed(data: object, what: str) -> list[RunSpec]:
+    rows = _list(data, f"{what}: runs")
+    if len(rows) > MOST_RUNS:
+        raise InputError(f"{what} asks for {len(rows)} runs; the most is {MOST_RUNS}")
+    return [
+        row if isinstance(row, RunSpec) else _run(row, f"{what}: run {i}") for i, row in enumerate(rows, 1)
+    ]
+
+
+def _run(row: object, what: str) -> RunSpec:
+    """One row of a list."""
+    if not isinstance(row, dict):
+        raise InputError(f"{what} must be an object of fields, not {_shown(row)}")
+    return serial.from_json(RunSpec, {**row, "set": _assignments(row.get("set", {}), what)}, what)
+
+
+def _grid(data: Mapping[str, Any], what: str) -> list[RunSpec]:
+    """Every combination."""
+    if "tasks" not in data:
+        raise InputError(f"{what} names no tasks: a grid has 'tasks', a list of runs has 'runs'")
+    names = [
+        _texts(data.get(key, default), f"{what}: {key}")
+        for key, default in (("tasks", []), ("methods", ["fop-loop-adaptive"]), ("recipes", ["fast"]))
+    ]
+    axes = data.get("grid", {})
+    if not isinstance(axes, dict):
+        raise InputError(f"{what}: grid must be an object of lists, not {_shown(axes)}")
+    values = [_list(axis, f"{what}: grid of {key}") for key, axis in axes.items()]
+    count = math.prod(map(len, [*names, *values]))
+    if count > MOST_RUNS:
+        raise InputError(f"{what} asks for {count} runs; the most is {MOST_RUNS}")
+    shared = _assignments(data.get("set", {}), what)
+    return [
+        serial.from_json(
+            RunSpec,
+            {
+                "task": task, "method": method, "recipe": recipe, "seeds": data.get("seeds", list(SEEDS)),
+                "set": [*shared, *(_assignment(key, value, what) for key, value in zip(axes, point, strict=True))],
+            },
+            what,
+        )
+        for task, method, recipe in itertools.product(*names)
+        for point in itertools.product(*values)
+    ]  # fmt: skip
+
+
+def _plan(data: object, what: str) -> MeasurementPlan:
+    """What is measured of every run; lengths may be written as text."""
+    if isinstance(data, dict) and isinstance(data.get("lengths"), str):
+        data = {**data, "lengths": parse_lengths(data["lengths"])}
+    return serial.from_json(MeasurementPlan, data, f"{what}: measure")
+
+
+def _check(runs: list[RunSpec], plan: MeasurementPlan | None, what: str) -> None:
+    """Makes every configuration once, so that nothing is started before everything is known to be right."""
+    if not runs:
+        raise InputError(f"{what} asks for no runs")
+    seen: dict[str, int] = {}
+    for i, run in enumerate(runs, 1):
+        try:
+            name = run.folder
+            trainable(run)
+            if plan is not None:
+                plan.fit(run)
+        except InputError as error:
+            raise InputError(f"{what}: run {i}: {error}") from None
+        if name in seen:
+            raise InputError(f"{what}: runs {seen[name]} and {i} are the same, {name}")
+        seen[name] = i
+
+
+def _assignments(data: object, what: str) -> list[str]:
+    """`{"steps": 10}` as `["steps=10"]`, as the command line writes it."""
+    if not isinstance(data, dict):
+        raise InputError(f"{what}: set must be an object of fields, not {_shown(data)}")
+    return [_assignment(key, value, what) for key, value in data.items()]
+
+
+def _assignment(key: object, value: object, what: str) -> str:
+    if not isinstance(key, str) or "=" in key:
+        raise InputError(f"{what}: {_shown(key)} is no field's name")
+    return f"{key}={_text(value, key, what)}"
+
+
+def _text(value: object, key: str, what: str) -> str:
+    if value is None or isinstance(value, bool):
+        return "none" if value is None else str(value).lower()
+    if isinstance(value, int | float | str):
+        return str(value)
+    if isinstance(value, list) and not any(isinstance(item, list) for item in value):
+        return ",".join(_text(item, key, what) for item in value)
+    raise InputError(f"{what}: {key} cannot be {_shown(value)}")
+
+
+def _texts(data: object, what: str) -> list[str]:
+    for item in _list(data, what):
+        if not isinstance(item, str):
+            raise InputError(f"{what} must be a list of names, not {_shown(data)}")
+    return list(data)  # type: ignore[call-overload,no-any-return]
+
+
+def _list(data: object, what: str) -> list[Any]:
+    if not isinstance(data, list) or not data:
+        raise InputError(f"{what} must be a list that is not empty, not {_shown(data)}")
+    return data
+
+
+def _shown(data: object) -> str:
+    text = repr(data)
+    return text if len(text) <= 40 else text[:37] + "..."

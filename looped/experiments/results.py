@@ -1,111 +1,50 @@
-"""Measured rows in files: one file for a run and a plan, with where it comes from. Starts no training.
+"""Result files: one for a run and a measurement plan, with provenance; measured length by length, resumable.
 
     results/copy-fop-loop-adaptive-fast.accuracy-4608dde8.json
     {"provenance": {"commit": …, "device": …, "plan": {…}, "runs": [{"run": …, "config": {…}}]}, "rows": [{…}, …]}
 
-Rows of `accuracy` plans are those of `looped evaluate`. Rows of `steps` plans have `step` instead of `stop`:
-`accuracy` and mean `surprise` after that many loop steps, and in `chosen` the step of least surprise over all
-samples, at which the paper stops. Rows of `halting` plans are those of `looped discover`, with the `variant` of the
-method where it is one. A file counts only for the configuration and the plan that it names.
+Rows of `accuracy` plans are those of `looped evaluate`. Rows of `steps` plans have `step` instead of `stop`: `accuracy`
+and mean `surprise` (negative log-likelihood of the decoded answer) after that many loop steps, and in `chosen` the step
+of the least, at which the paper stops. Rows of `halting` plans are those of `looped discover`, with the `variant` of
+the method where it is one. A file counts only for the configuration and the plan that it names.
+
+Lengths are measured independently of each other, so a measurement that is stopped keeps the rows of finished lengths in
+a `.part` file. They count only for the same weights, measured the same way; a file that cannot be read counts for
+nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from looped import checkpoints, loops, methods, provenance, runs, serial, tasks
+from looped import checkpoints, provenance, serial
 from looped.errors import InputError
 from looped.evaluation.discovery import discover
+from looped.evaluation.loading import load
 from looped.evaluation.measure import Subject, check, length_grid, measure, oracle_steps
-from looped.experiments.partial import Partial, Rows
-from looped.experiments.plan import Kind, Plan, Precision
-from looped.experiments.spec import variant
-from looped.model import build
+from looped.experiments.plan import Kind, MeasurementPlan, variant
 from looped.runs import Trained
 from looped.tasks.families import UNIFORM
 from looped.training.config import TrainConfig
-from looped.training.engine import product_dtype
 
 LARGEST = 1 << 28  # bytes of a file of results
 PRECISIONS = {torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64"}
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """Trained weights, ready to measure."""
-
-    path: Path
-    seeds: list[Trained]
-    subject: Subject
-    products: torch.dtype  # what its matrices are multiplied in
-
-    def origin(self) -> dict[str, object]:
-        """What a result says about the weights behind it."""
-        first = self.seeds[0]
-        return {
-            "run": self.path.resolve().name,
-            "seeds": [seed.seed for seed in self.seeds],
-            "steps": first.step,
-            "commit": first.commit,
-            "config": serial.to_json(first.config),
-        }
-
-
-def load(path: Path, device: torch.device, precision: Precision = "fp32") -> Loaded:
-    """A run's folder, all seeds stacked, or one seed's file."""
-    if not path.exists():
-        raise InputError(f"there is no run {path}")
-    files = runs.seed_files(path) if path.is_dir() else [path]
-    seeds = [runs.load_seed(file) for file in files]
-    for file, other in zip(files, seeds, strict=True):
-        if other.config != seeds[0].config:
-            raise InputError(f"{file} was trained with another configuration than {files[0]}")
-        if other.step != seeds[0].step:
-            raise InputError(
-                f"{files[0]} was saved at step {seeds[0].step} and {file} at {other.step}: "
-                "go on training, which saves them together"
-            )
-    return stack(path, seeds, device, precision)
-
-
-def stack(path: Path, seeds: list[Trained], device: torch.device, precision: Precision = "fp32") -> Loaded:
-    """Seeds of one model side by side, found at `path`."""
-    config = seeds[0].config
-    model = build(config.model)
-    dtype = precision_of(config, device, precision)
-    with torch.no_grad():
-        weights = model.prepare(torch.stack([seed.row for seed in seeds]).to(device), dtype)
-    subject = Subject(
-        tasks.get(config.task), methods.get(config.method), model, weights,
-        tuple(seed.seed for seed in seeds), config.max_length, config.recipe, loops.parse(config.loops),
-    )  # fmt: skip
-    return Loaded(path, seeds, subject, dtype)
-
-
-def precision_of(config: TrainConfig, device: torch.device, wanted: Precision) -> torch.dtype:
-    """What matrices are multiplied in; states are in fp32 or finer."""
-    if wanted == "trained":
-        return product_dtype(config, device.type == "cuda")
-    if wanted == "bf16":
-        return torch.bfloat16
-    # a model made of large whole numbers says itself that it needs more
-    return torch.promote_types(torch.float32, getattr(torch, config.model.precision))
-
-
-def file_of(folder: Path, run: str, plan: Plan) -> Path:
+def file_of(folder: Path, run: str, plan: MeasurementPlan) -> Path:
     """Where the result of a run and a plan is kept."""
     return folder / f"{run}.{plan.name}.json"
 
 
-def read(path: Path, config: TrainConfig, plan: Plan) -> Rows | None:
+def read(path: Path, config: TrainConfig, plan: MeasurementPlan) -> Rows | None:
     """The rows in a file, or None if there is no file; raises if it holds something else."""
     if not path.is_file():
         return None
@@ -115,16 +54,16 @@ def read(path: Path, config: TrainConfig, plan: Plan) -> Rows | None:
         data = serial.parse(path.read_text(encoding="utf-8"), str(path))
     except UnicodeDecodeError:
         raise InputError(f"{path} is not a text") from None
-    origin, rows = _parts(data, path)
+    origin, rows = _checked(data, path)
     found = serial.from_json(TrainConfig, origin["runs"][0]["config"], str(path))
     odd = serial.differences(found, config)
-    if odd or serial.from_json(Plan, origin["plan"], str(path)) != plan:
+    if odd or serial.from_json(MeasurementPlan, origin["plan"], str(path)) != plan:
         what = f"configuration ({'; '.join(odd[:3])})" if odd else "plan"
         raise InputError(f"{path} is a result of another {what}; move it away or choose another --results")
     return rows
 
 
-def _parts(data: object, path: Path) -> tuple[dict[str, Any], Rows]:
+def _checked(data: object, path: Path) -> tuple[dict[str, Any], Rows]:
     """Provenance and rows of a file, if it has the shape of one."""
     origin, rows = (data.get("provenance"), data.get("rows")) if isinstance(data, dict) else (None, None)
     if isinstance(origin, dict) and isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
@@ -138,7 +77,7 @@ def _parts(data: object, path: Path) -> tuple[dict[str, Any], Rows]:
 
 def make(
     run: Path,
-    plan: Plan,
+    plan: MeasurementPlan,
     device: torch.device,
     on_length: Callable[[int], None] = lambda length: None,
     part: Path | None = None,
@@ -151,7 +90,7 @@ def make(
     for family in plan.families:
         check(loaded.subject, plan.lengths, plan.samples, stops=plan.stops, family=family)
     way = f"{PRECISIONS[loaded.products]} {device.type} {provenance.commit()}"  # of which a result names one
-    partial = Partial(part, loaded.seeds, way)
+    partial = PartialResult(part, loaded.seeds, way)
     rows: Rows = []
     for family, length in itertools.product(plan.families, plan.lengths):
         found = partial.get(family, length)
@@ -180,13 +119,13 @@ def write(path: Path, result: dict[str, Any]) -> None:
     checkpoints.write(path, (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
 
 
-def _accuracy(subject: Subject, plan: Plan, family: str, length: int) -> Rows:
+def _accuracy(subject: Subject, plan: MeasurementPlan, family: str, length: int) -> Rows:
     """Rows of one length, by rule and seed."""
     found = measure(subject, [length], plan.samples, seed=plan.seed, stops=plan.stops, family=family)
     return [row.as_dict() for row in found]
 
 
-def _steps(subject: Subject, plan: Plan, family: str, length: int) -> Rows:
+def _steps(subject: Subject, plan: MeasurementPlan, family: str, length: int) -> Rows:
     """Rows of one length, by seed and loop step, up to twice the steps needed."""
     last = 2 * oracle_steps(subject, length)
     grid = length_grid(subject, length, plan.samples, seed=plan.seed, family=family, max_steps=last)
@@ -205,13 +144,76 @@ def _steps(subject: Subject, plan: Plan, family: str, length: int) -> Rows:
     return rows
 
 
-def _halting(subject: Subject, plan: Plan, family: str, length: int) -> Rows:
+def _halting(subject: Subject, plan: MeasurementPlan, family: str, length: int) -> Rows:
     """Rows of one length with what was discovered, by rule and seed."""
     return discover(subject, length, plan.samples, seed=plan.seed, stops=plan.stops, family=family)
 
 
-_MEASURES: dict[Kind, Callable[[Subject, Plan, str, int], Rows]] = {
+_MEASURES: dict[Kind, Callable[[Subject, MeasurementPlan, str, int], Rows]] = {
     "accuracy": _accuracy,
     "steps": _steps,
     "halting": _halting,
 }
+
+
+Rows = list[dict[str, Any]]
+
+
+class PartialResult:
+    """Rows measured so far; kept_lengths in a file if it is given one."""
+
+    def __init__(self, path: Path | None, seeds: Sequence[Trained], way: str) -> None:
+        self._path, self._weights, self._way = path, _fingerprint(seeds), way
+        self._parts: dict[str, Rows] = {}
+        self.seconds = 0.0  # that the rows took
+        if path is not None and path.is_file():
+            self._read(path)
+
+    def get(self, family: str, length: int) -> Rows | None:
+        """The rows of a family and length, if they were measured."""
+        return self._parts.get(f"{family} {length}")
+
+    def put(self, family: str, length: int, rows: Rows, seconds: float) -> None:
+        """Keeps them, on the disk as well."""
+        self._parts[f"{family} {length}"] = rows
+        self.seconds += seconds
+        if self._path is not None:
+            data = {
+                "weights": self._weights, "way": self._way, "seconds": self.seconds, "parts": self._parts,
+            }  # fmt: skip
+            checkpoints.write(self._path, json.dumps(data).encode())
+
+    def _read(self, path: Path) -> None:
+        match _part_data(path):
+            case {
+                "weights": self._weights, "way": self._way, "parts": dict(parts), "seconds": float(seconds)
+            } if all(
+                isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+                for rows in parts.values()
+            ):  # fmt: skip
+                self._parts, self.seconds = parts, seconds
+
+
+def kept_lengths(path: Path) -> int:
+    """How many lengths such a file holds, of whatever weights."""
+    match _part_data(path):
+        case {"parts": dict(parts)}:
+            return len(parts)
+    return 0
+
+
+def _part_data(path: Path) -> object:
+    """What a file holds; nothing if it is not there or cannot be read: half a file is no measurement."""
+    try:
+        return serial.parse(path.read_bytes().decode("utf-8"), str(path))
+    except (ValueError, OSError):
+        return None
+
+
+def _fingerprint(seeds: Sequence[Trained]) -> str:
+    """Tells weights apart."""
+    sha = hashlib.sha256()
+    for seed in seeds:
+        sha.update(f"{seed.seed} {seed.step} ".encode())
+        sha.update(seed.row.numpy().tobytes())
+    return sha.hexdigest()

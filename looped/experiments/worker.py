@@ -2,19 +2,19 @@
 
     python -m looped.experiments.worker DIR/.jobs/NAME.json --device cuda:0
 
-Every engine starts this and looks at nothing but the exit status and the folder:
+Every backend starts this and looks at nothing but the exit status and the folder:
 
-| status  | means                                                     |
-|---------|-----------------------------------------------------------|
-| 0       | the job is done                                           |
-| 1       | it crashed, or every seed went wrong; the reason is kept  |
-| 2       | it cannot be done; the reason is kept                     |
-| 74      | the disk is full                                          |
-| 75      | somebody else works on it                                 |
-| 128 + n | it was asked to stop and saved first                      |
+| status  | means                                                         |
+|---------|---------------------------------------------------------------|
+| 0       | the job is done                                               |
+| 1       | it crashed, or every seed went wrong; the reason is in a file |
+| 2       | it cannot be done; the reason is in a file                    |
+| 74      | the disk is full                                              |
+| 75      | another worker has the job                                    |
+| 128 + n | it was asked to stop and saved first                          |
 
-It stops, and saves first, on SIGTERM and SIGINT, when `looped cancel` asks, and when its parent is gone.
-Needs no more than torch: it runs on a bare machine.
+It stops, and saves first, on SIGTERM and SIGINT, when `looped cancel` asks, and when its parent is gone. Needs no more
+than torch: it runs on a bare machine.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from looped import devices, runs
+from looped import devices, locks, runs
 from looped.errors import InputError
-from looped.experiments import jobs, locks, results
-from looped.experiments.jobs import Job
+from looped.experiments import queue, results
+from looped.experiments.queue import Job
 from looped.training.interrupt import Interrupt
 from looped.training.progress import Lines
 from looped.training.trainer import Cadence, train
@@ -40,11 +40,11 @@ CRASHED, IMPOSSIBLE, FULL, HELD = 1, 2, 74, 75
 LOOK_S = 0.25  # seconds between two looks for the wish to stop
 
 
-class Stopped(Exception):
+class StopRequested(Exception):
     """Raised out of a measurement that was asked to stop."""
 
 
-class SeedsStopped(Exception):
+class AllSeedsStopped(Exception):
     """Raised for a run whose every seed went wrong."""
 
 
@@ -57,13 +57,15 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"somebody else works on {name}", file=sys.stderr)
         return HELD
     with lock, Interrupt() as asked:
-        jobs.forgive(root, name)
+        queue.clear_failure(root, name)
         try:
-            work(root, jobs.take(args.job), args.device, _wish(root, asked, args.parent))
-        except Stopped:
+            work(root, queue.read_job(args.job), args.device, _stop_request(root, asked, args.parent))
+        except StopRequested:
             return asked.status or 128 + signal.SIGTERM
-        except (InputError, SeedsStopped) as error:
-            return _failed(root, name, str(error), CRASHED if isinstance(error, SeedsStopped) else IMPOSSIBLE)
+        except (InputError, AllSeedsStopped) as error:
+            return _failed(
+                root, name, str(error), CRASHED if isinstance(error, AllSeedsStopped) else IMPOSSIBLE
+            )
         except Exception as error:  # whatever it is, the sweep has to know
             status = FULL if isinstance(error, OSError) and error.errno == errno.ENOSPC else CRASHED
             _failed(root, name, f"{type(error).__name__}: {error}", status)
@@ -76,28 +78,28 @@ def main(words: Sequence[str] | None = None) -> int:
 def work(root: Path, job: Job, device_name: str, stop: Callable[[], bool]) -> None:
     """Brings a job to its end, or raises `Stopped`."""
     folder, device = root / job.name, devices.pick(device_name)
-    missing = jobs.missing_plans(job)
+    missing = queue.missing_plans(job)
     if job.plans and not missing:
         return
-    if not jobs.trained(folder, job.config) or not _intact(folder):
+    if not queue.trained(folder, job.config) or not _intact(folder):
         # What is measured afterwards is not evaluated on the way, only once at the end.
         cadence = Cadence(save_seconds=job.save_seconds, evaluate_steps=job.config.steps if job.plans else 0)
         summary = train(job.config, folder, device, listeners=[Lines()], cadence=cadence, stop=stop)
         if summary.ending == "every seed stopped":
             why = "; ".join(f"seed {seed['seed']}: {seed['stopped']}" for seed in summary.seeds)
-            raise SeedsStopped(f"every seed stopped ({why})")
+            raise AllSeedsStopped(f"every seed stopped ({why})")
         if summary.ending != "finished":
-            raise Stopped
+            raise StopRequested
 
     def measured(length: int) -> None:
         if stop():
-            raise Stopped
+            raise StopRequested
 
     for plan in missing:
         if stop():
-            raise Stopped
+            raise StopRequested
         print(f"measuring {job.name}: {plan.name}", file=sys.stderr, flush=True)
-        part = jobs.part_file(root, job, plan)
+        part = queue.part_file(root, job, plan)
         result = results.make(folder, plan, device, measured, part)
         results.write(results.file_of(Path(job.results), job.name, plan), result)
         part.unlink(missing_ok=True)
@@ -113,7 +115,7 @@ def _intact(folder: Path) -> bool:
     return True
 
 
-def _wish(root: Path, asked: Interrupt, parent: int | None) -> Callable[[], bool]:
+def _stop_request(root: Path, asked: Interrupt, parent: int | None) -> Callable[[], bool]:
     """Whether anybody wants this to stop; asked after every gradient step, so it looks only now and then."""
     looked, wanted = 0.0, False
 
@@ -121,7 +123,7 @@ def _wish(root: Path, asked: Interrupt, parent: int | None) -> Callable[[], bool
         nonlocal looked, wanted
         if time.monotonic() - looked > LOOK_S:
             looked = time.monotonic()
-            wanted = jobs.is_cancelled(root) or (parent is not None and os.getppid() != parent)
+            wanted = queue.is_cancelled(root) or (parent is not None and os.getppid() != parent)
         return wanted or asked()
 
     return stop
@@ -130,7 +132,7 @@ def _wish(root: Path, asked: Interrupt, parent: int | None) -> Callable[[], bool
 def _failed(root: Path, name: str, reason: str, status: int) -> int:
     """Keeps the reason where everybody finds it; a full disk has a status of its own, should that not work."""
     print(f"looped: {' '.join(reason.split())}", file=sys.stderr)
-    jobs.fail(root, name, reason)
+    queue.fail(root, name, reason)
     return FULL if reason.startswith("the disk is full") else status
 
 

@@ -1,6 +1,8 @@
 """The explorer: a page on this machine on which one asks a model a question and watches its loop, step by step.
 
-`models.py` and `asking.py` know what can be asked, `watch.py` runs a loop, `program.py` the n-RASP-L program beside
-it, `looking.py` shows attention; none of them knows of the web. `server.py` puts them on a page (`static/`),
-`guard.py` lets in only what belongs there, `turns.py` sees to it that nobody waits long for anybody else.
+models.py     the models of a server, and a typed question read for one of them
+queries.py    a loop step by step, and attention weights; program.py the n-RASP-L program beside it
+app.py        the web application and its socket; protocol.py its messages; static/ the page
+security.py   limits, and which requests are refused
+workers.py    a pool in which every client gets its turn; cache.py states of the last runs
 """

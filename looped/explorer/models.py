@@ -1,26 +1,34 @@
-"""What can be asked: models a person gives, the shipped ones, and every task's program compiled into weights.
+"""What can be asked: the models of a server, and a typed question read for one of them.
 
-A request names a model by its key on the shelf (`copy-fast`, `addition-compiled`, `my-run:seed-0`), so no path ever
-comes from outside. Knows files and solvers, nothing of the web.
+Models are those a person gives, the shipped ones, and every task's program compiled into weights. A request names a
+model by its key (`copy-fast`, `addition-compiled`, `my-run:seed-0`), so no path ever comes from outside. Everything
+that may be wrong with a question is reported here, before anything is computed:
+
+    read_query(addition, "1011+0110")   →   length 4, T(n) = 4, 9 steps
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
+
 from looped import runs, solve, tasks
+from looped.batches import Batch, lay_out
 from looped.errors import InputError
-from looped.explorer.limits import LIMITS, Limits
+from looped.explorer.security import LIMITS, Limits
 from looped.methods import largest_steps
 from looped.rasp import programs
 from looped.solve import Solver
+from looped.solve.solver import SPARE_STEPS
 from looped.solve.sources import COMPILED
-from looped.zoo import shelf as zoo
+from looped.zoo import registry as zoo
 
-Row = Mapping[str, object]
+CardRow = Mapping[str, object]
 ROW_KEYS = ("length", "stop", "accuracy", "samples")
 
 
@@ -31,7 +39,7 @@ class Model:
     key: str  # how a request names it
     label: str  # how people read it
     solver: Solver
-    rows: tuple[Row, ...]  # accuracy by length and stopping rule
+    rows: tuple[CardRow, ...]  # accuracy by length and stopping rule
     source: str  # where the rows come from, in words
 
     @property
@@ -88,7 +96,7 @@ class Model:
         }
 
 
-class Shelf(Mapping[str, Model]):
+class ModelRegistry(Mapping[str, Model]):
     """All models of a server, by key, in the order in which they are offered."""
 
     def __init__(self, models: Iterable[Model], problems: Sequence[str] = ()) -> None:
@@ -109,7 +117,7 @@ class Shelf(Mapping[str, Model]):
         return len(self._models)
 
 
-def stock(given: Sequence[Path] = (), shipped: Sequence[str] | None = None) -> Shelf:
+def all_models(given: Sequence[Path] = (), shipped: Sequence[str] | None = None) -> ModelRegistry:
     """The models given, the shipped ones (all, or those named), every program compiled.
 
     A shipped file that cannot be used is told of and left out.
@@ -121,7 +129,9 @@ def stock(given: Sequence[Path] = (), shipped: Sequence[str] | None = None) -> S
             models.append(_shipped(name))
         except InputError as error:
             problems.append(str(error))
-    return Shelf([*models, *(_compiled(task) for task in tasks.TASKS if task in programs.PROGRAMS)], problems)
+    return ModelRegistry(
+        [*models, *(_compiled(task) for task in tasks.TASKS if task in programs.PROGRAMS)], problems
+    )
 
 
 def _shipped(name: str) -> Model:
@@ -151,13 +161,13 @@ def _given(path: Path) -> Model:
     )
 
 
-def _model(key: str, label: str, solver: Solver, rows: tuple[Row, ...], source: str) -> Model:
+def _model(key: str, label: str, solver: Solver, rows: tuple[CardRow, ...], source: str) -> Model:
     if solver.method.prediction == "ntp":
         raise InputError(f"{label}: {solver.method.name} decodes token by token and has no loop to watch")
     return Model(key, label, solver, rows, source)
 
 
-def _last_evaluation(folder: Path, seed: int) -> list[Row]:
+def _last_evaluation(folder: Path, seed: int) -> list[CardRow]:
     """What a run measured of a seed, each length, rule and family when it did so last."""
     found = {}
     for row in runs.read_metrics(folder) if (folder / runs.METRICS).is_file() else []:
@@ -166,7 +176,69 @@ def _last_evaluation(folder: Path, seed: int) -> list[Row]:
     return list(found.values())
 
 
-def _kept(rows: Iterable[Row]) -> tuple[Row, ...]:
+def _kept(rows: Iterable[CardRow]) -> tuple[CardRow, ...]:
     """The rows of uniform questions, with what a page draws of them."""
     even = (row for row in rows if row.get("family", "uniform") == "uniform")
     return tuple({key: row[key] for key in ROW_KEYS if key in row} for row in even)
+
+
+STRETCHES = (1.0, 1.25, 1.5, 2.0, 3.0)  # how far to run, in multiples of T(n)
+USUAL_STRETCH = 1.25  # far enough to see what an overrun does
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question that a model can be asked here: parsed, measured and found small enough."""
+
+    model: Model
+    tokens: tuple[str, ...]
+    text: str
+    length: int
+    needed: int  # T(n), or the method's own depth
+    steps: int  # that will be run
+
+    def batch(self) -> Batch:
+        """The question as the one row the model reads."""
+        task, method = self.model.solver.task, self.model.solver.method
+        problems = task.problems([list(self.tokens)])
+        return lay_out(problems, task.vocab, task.row_size(self.length), method.prediction, method.pause)
+
+    def halts(self, rule: str) -> bool:
+        """Whether a stopping rule applies: some ask the model, and not every model says something."""
+        solver = self.model.solver
+        if not solver.method.adaptive:
+            return rule == "oracle"
+        if rule == "halt-mode":
+            return solver.model.config.halting != "none"
+        return rule != "halt" or solver.model.config.says_done
+
+
+def read_query(model: Model, text: str, stretch: float = USUAL_STRETCH, limits: Limits = LIMITS) -> Query:
+    """Reads a typed question for a model; raises a sentence where it is no question or too long."""
+    if len(text) > limits.text:
+        raise InputError(f"the question has {len(text)} characters; at most {limits.text} are read")
+    if stretch not in STRETCHES:
+        known = ", ".join(f"{each:g}" for each in STRETCHES)
+        raise InputError(f"the loop runs for {known} times T(n) steps, not {stretch:g}")
+    task, method = model.solver.task, model.solver.method
+    tokens = task.parse(text)
+    length, _ = task.measure(tokens)
+    longest = model.longest(limits)
+    if length > longest:
+        raise InputError(f"a question of length {length} is too long to watch here: {longest} is the most")
+    needed = steps = _needed(model, tokens)
+    if needed > limits.steps:
+        raise InputError(
+            f"this question takes {needed} steps, more than the {limits.steps} that are run here"
+        )
+    if method.adaptive and stretch > 1:
+        steps = min(limits.steps, math.ceil(stretch * needed) + SPARE_STEPS)
+    return Query(model, tuple(tokens), task.format_question(tokens), length, needed, max(steps, needed))
+
+
+def _needed(model: Model, tokens: list[str]) -> int:
+    """The loop steps that the method gives this question: T(n), a fixed depth, or what its training gave."""
+    solver, own = model.solver, torch.tensor(model.solver.task.steps_of(tokens))
+    if not solver.loops.plain:
+        return int(solver.loops.first(own, torch.tensor(len(tokens))))
+    return int(solver.method.steps(solver.task, own, solver.trained_max_length))

@@ -18,7 +18,7 @@ from looped.rasp import programs
 from looped.solve import solver
 from looped.solve.solver import Solver
 from looped.training import start
-from looped.zoo import shelf
+from looped.zoo import registry
 
 COMPILED = "-compiled"  # after a task's name: its program, compiled when it is asked for
 
@@ -34,8 +34,8 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Solver:
         task = source.removesuffix(COMPILED)
         if source.endswith(COMPILED) and task in tasks.TASKS:
             return _of_program(source, compiled.compile_program(programs.get(task)), device)
-        if found := shelf.find(source):
-            return replace(_of_seed(found, shelf.path(found), device), card=shelf.card(found))
+        if found := registry.find(source):
+            return replace(_of_seed(found, registry.path(found), device), card=registry.card(found))
         if not Path(source).exists():
             raise InputError(f"there is no model {source[:80]!r}: {_allowed(source)}")
     path = Path(source)
@@ -48,7 +48,7 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Solver:
 
 def is_known(name: str) -> bool:
     """Whether `load` knows this name without a file."""
-    return shelf.find(name) is not None or (
+    return registry.find(name) is not None or (
         name.endswith(COMPILED) and name.removesuffix(COMPILED) in tasks.TASKS
     )
 
@@ -73,7 +73,9 @@ def _is_name(source: str) -> bool:
 
 def _allowed(source: str) -> str:
     ours = (
-        f"give {', '.join(shelf.names())}, " if shelf.names() else "none is shipped with this version; give "
+        f"give {', '.join(registry.names())}, "
+        if registry.names()
+        else "none is shipped with this version; give "
     )
     return f"{ours}TASK{COMPILED}, a checkpoint's file or a run's folder"
 

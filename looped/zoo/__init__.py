@@ -4,8 +4,8 @@
 >>> looped.zoo()                                    # a table of what is there
 >>> looped.load("copy")                             # one of them, ready to answer
 
-`python -m looped.zoo add RUN --name NAME` puts a trained run's best seed here. The folder is a package and what
-`looped.zoo()` calls at once, so the module itself can be called.
+`python -m scripts.publish_model add RUN --name NAME` puts a trained run's best seed here. `looped.zoo` is this package
+and the function `looped.zoo()` at once, so the module itself can be called.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import sys
 from types import ModuleType
 
 from looped.zoo.card import Card, Measured, Origin
-from looped.zoo.listing import Zoo, zoo
-from looped.zoo.shelf import card, cards, find, names, path
+from looped.zoo.registry import Zoo, card, cards, find, names, path, zoo
 
 __all__ = ["Card", "Measured", "Origin", "Zoo", "card", "cards", "find", "names", "path", "zoo"]
 

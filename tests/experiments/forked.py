@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import IO
 
 from looped.experiments import worker
-from looped.experiments.engines.local import Local
-from looped.experiments.plan import Plan
+from looped.experiments.backends.local import Local
+from looped.experiments.plan import MeasurementPlan
 
 SMALL = (
     "steps=30", "interval=10", "max_length=3", "batch=2", "model.layers=1", "model.width=8", "model.heads=2",
     "model.bands=2,2",
 )  # fmt: skip
-FEW = Plan(lengths=(2, 4), samples=20, stops=("oracle", "confidence"))
+FEW = MeasurementPlan(lengths=(2, 4), samples=20, stops=("oracle", "confidence"))
 
 
 def _born(pid: int) -> str:

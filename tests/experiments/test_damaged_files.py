@@ -14,9 +14,9 @@ from forked import FEW, SMALL
 
 from looped import serial
 from looped.errors import InputError
-from looped.experiments import jobs, results, sweepfile
-from looped.experiments.jobs import Job
-from looped.experiments.spec import RunSpec
+from looped.experiments import plan, queue, results
+from looped.experiments.plan import RunSpec
+from looped.experiments.queue import Job
 from looped.training.trainer import Cadence, train
 
 SHARE = 200  # files of each kind
@@ -72,13 +72,13 @@ def blow(text: str, dice: random.Random) -> bytes:
 
 
 def read_sweep(path: Path) -> None:
-    for run in sweepfile.read(path).runs:
+    for run in plan.read_sweep(path).runs:
         assert "/" not in run.folder
         assert run.config.steps >= 1
 
 
 def read_job(path: Path) -> None:
-    job = jobs.take(path)
+    job = queue.read_job(path)
     assert (job.name, job.save_seconds > 0) == (path.stem, True)
 
 

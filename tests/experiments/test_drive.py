@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from looped.experiments import jobs
-from looped.experiments.drive import Watcher, drive
-from looped.experiments.engines import Engine, Handle, Options
-from looped.experiments.jobs import Job, Status
+from looped.experiments import queue
+from looped.experiments.backends import Backend, BackendOptions, Handle
+from looped.experiments.queue import Job, Status
+from looped.experiments.runner import StatusListener, run_jobs
 
 
-class Scripted(Engine):
+class Scripted(Backend):
     """An engine that says what it was told to say."""
 
     def __init__(self, root: Path, script: list[list[Status] | type[BaseException]]) -> None:
-        super().__init__(root, Options())
+        super().__init__(root, BackendOptions())
         self.script, self.calls = list(script), []
 
     def submit(self, jobs: Sequence[Job]) -> list[Handle]:
@@ -37,7 +37,7 @@ class Scripted(Engine):
         self.calls.append("close")
 
 
-class Ear(Watcher):
+class Ear(StatusListener):
     def __init__(self) -> None:
         self.heard: list[str] = []
 
@@ -64,10 +64,10 @@ FAILED, CANCELLED = Status("failed", reason="x"), Status("cancelled")
 )
 def test_endings(small, tmp_path: Path, script, stop: bool, ending: str, calls: list[str]) -> None:
     engine, ear = Scripted(tmp_path, script), Ear()
-    outcome = drive(engine, [small()], watcher=ear, stop=lambda: stop)
+    outcome = run_jobs(engine, [small()], listener=ear, stop=lambda: stop)
     assert (outcome.ending, engine.calls, engine.script) == (ending, calls, [])
     assert ear.heard == [*(statuses[0].state for statuses in script), "end"]
-    assert jobs.all_in(tmp_path)[0] == [small()], "what was asked for is written down"
+    assert queue.jobs_in(tmp_path)[0] == [small()], "what was asked for is written down"
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_a_bug_closes_the_engine_and_a_second_interrupt_waits_for_nobody(
 ) -> None:
     engine, ear = Scripted(tmp_path, [[RUNNING], blow]), Ear()
     with pytest.raises(blow):
-        drive(engine, [small()], watcher=ear)
+        run_jobs(engine, [small()], listener=ear)
     assert (engine.calls, ear.heard) == (calls, ["running", "end"])
 
 
 def test_an_old_wish_to_cancel_does_not_stop_a_new_start(small, tmp_path: Path) -> None:
-    jobs.cancel(tmp_path)
-    assert drive(Scripted(tmp_path, [[RUNNING], [DONE]]), [small()]).ending == "complete"
-    assert not jobs.is_cancelled(tmp_path)
+    queue.cancel(tmp_path)
+    assert run_jobs(Scripted(tmp_path, [[RUNNING], [DONE]]), [small()]).ending == "complete"
+    assert not queue.is_cancelled(tmp_path)

@@ -11,24 +11,29 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from looped import locks
 from looped.errors import InputError
-from looped.experiments import jobs, locks, remote
-from looped.experiments.engines import Options, start
+from looped.experiments import child, queue
+from looped.experiments.backends import BackendOptions, start
 
 
 # --- which engine ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("name", "options", "complaint"),
     [
-        ("ray", Options(), r"the engine ray needs the package ray: pip install 'looped\[ray\]'"),
-        ("slurm", Options(), "the engine slurm needs the command sbatch, which is not on the PATH here"),
-        ("local", Options(address="auto"), "--address is for the engine ray, not for local"),
-        ("ray", Options(sbatch=("time=1",)), "--sbatch is for the engine slurm, not for ray"),
-        ("cloud", Options(), "unknown engine 'cloud'; the engines are local, ray, slurm"),
+        ("ray", BackendOptions(), r"the engine ray needs the package ray: pip install 'looped\[ray\]'"),
+        (
+            "slurm",
+            BackendOptions(),
+            "the engine slurm needs the command sbatch, which is not on the PATH here",
+        ),
+        ("local", BackendOptions(address="auto"), "--address is for the engine ray, not for local"),
+        ("ray", BackendOptions(sbatch=("time=1",)), "--sbatch is for the engine slurm, not for ray"),
+        ("cloud", BackendOptions(), "unknown engine 'cloud'; the engines are local, ray, slurm"),
     ],
 )
 def test_what_is_missing_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, options: Options, complaint: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, options: BackendOptions, complaint: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -66,7 +71,7 @@ class Cluster(ModuleType):
         return {"CPU": 4.0, **({"GPU": self.gpus} if self.gpus else {})}
 
     def remote(self, work):
-        assert work is remote.work
+        assert work is child.run_worker
 
         def options(name: str, **share: object):
             def begin(*words: object) -> str:
@@ -97,12 +102,12 @@ class Cluster(ModuleType):
 @pytest.fixture
 def ray(monkeypatch: pytest.MonkeyPatch):
     """A pretended Ray without GPUs, and the engine that knows no other."""
-    cluster, ours = Cluster(gpus=0), "looped.experiments.engines.ray"
+    cluster, ours = Cluster(gpus=0), "looped.experiments.backends.ray"
     monkeypatch.setitem(sys.modules, "ray", cluster)
     monkeypatch.setitem(sys.modules, "ray.exceptions", cluster.exceptions)
     monkeypatch.delitem(sys.modules, ours, raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr("looped.experiments.engines.pool.GRACE_S", 0.1)
+    monkeypatch.setattr("looped.experiments.backends.GRACE_S", 0.1)
     yield cluster
     sys.modules.pop(ours, None)
 
@@ -110,16 +115,16 @@ def ray(monkeypatch: pytest.MonkeyPatch):
 def test_a_task_for_each_run_and_another_one_when_its_node_is_lost(
     ray: Cluster, three, tmp_path: Path
 ) -> None:
-    engine = start("ray", tmp_path / "runs", Options(device="cpu", workers=2))
+    engine = start("ray", tmp_path / "runs", BackendOptions(device="cpu", workers=2))
     handles = engine.submit(three)
     names = [job.name for job in three]
     assert ray.calls == [("init", "local", 2)]
     assert [status.state for status in engine.poll(handles)] == ["queued"] * 3
     assert list(ray.started) == names[:2], "no more than two at once"
     (words, log, folder, wish), share = ray.started[names[0]]
-    assert words == [str(jobs.desk(tmp_path / "runs", f"{names[0]}.json")), "--device", "cpu"]
+    assert words == [str(queue.queue_file(tmp_path / "runs", f"{names[0]}.json")), "--device", "cpu"]
     assert (log, folder, share) == (words[0][:-4] + "log", os.getcwd(), {"max_retries": 0, "num_cpus": 1})
-    with locks.hold(jobs.desk(tmp_path / "runs", f"{names[0]}.lock")):
+    with locks.hold(queue.queue_file(tmp_path / "runs", f"{names[0]}.lock")):
         assert [status.state for status in engine.poll(handles)] == ["running", "queued", "queued"]
     ray.started.clear()
     ray.ends = {names[0]: "NodeDiedError", names[1]: "WorkerCrashedError"}
@@ -149,7 +154,7 @@ def test_a_task_for_each_run_and_another_one_when_its_node_is_lost(
 def test_a_run_that_never_gets_on_is_given_up(
     ray: Cluster, three, tmp_path: Path, end: object, times: int, reason: str
 ) -> None:
-    engine = start("ray", tmp_path / "runs", Options(device="cpu"))
+    engine = start("ray", tmp_path / "runs", BackendOptions(device="cpu"))
     handles, count = engine.submit(three[:1]), 0
     while (status := engine.poll(handles)[0]).state == "queued":
         count += 1
@@ -160,36 +165,38 @@ def test_a_run_that_never_gets_on_is_given_up(
 @pytest.mark.parametrize(
     ("options", "gpus", "share"),
     [
-        (Options(), 0, {"num_cpus": 1}),
-        (Options(), 8, {"num_cpus": 1, "num_gpus": 1}),
-        (Options(workers=4), 8, {"num_cpus": 1, "num_gpus": 1}),
-        (Options(workers=16), 8, {"num_cpus": 1, "num_gpus": 0.5}),
-        (Options(workers=3), 2, {"num_cpus": 1, "num_gpus": 0.5}),
-        (Options(workers=3), 1, {"num_cpus": 1, "num_gpus": 0.3333}),
-        (Options(device="cpu"), 8, {"num_cpus": 1}),
-        (Options(device="cuda"), 0, {"num_cpus": 1, "num_gpus": 1}),
+        (BackendOptions(), 0, {"num_cpus": 1}),
+        (BackendOptions(), 8, {"num_cpus": 1, "num_gpus": 1}),
+        (BackendOptions(workers=4), 8, {"num_cpus": 1, "num_gpus": 1}),
+        (BackendOptions(workers=16), 8, {"num_cpus": 1, "num_gpus": 0.5}),
+        (BackendOptions(workers=3), 2, {"num_cpus": 1, "num_gpus": 0.5}),
+        (BackendOptions(workers=3), 1, {"num_cpus": 1, "num_gpus": 0.3333}),
+        (BackendOptions(device="cpu"), 8, {"num_cpus": 1}),
+        (BackendOptions(device="cuda"), 0, {"num_cpus": 1, "num_gpus": 1}),
     ],
 )
-def test_gpus_are_shared(ray: Cluster, options: Options, gpus: float, share: dict[str, float]) -> None:
-    assert importlib.import_module("looped.experiments.engines.ray").share(options, gpus) == share
+def test_gpus_are_shared(ray: Cluster, options: BackendOptions, gpus: float, share: dict[str, float]) -> None:
+    assert importlib.import_module("looped.experiments.backends.ray").share(options, gpus) == share
 
 
 def test_bad_options_of_ray(ray: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="Ray chooses the GPU of a run itself"):
-        start("ray", tmp_path, Options(device="cuda:1"))
+        start("ray", tmp_path, BackendOptions(device="cuda:1"))
     with pytest.raises(InputError, match=r"no Ray cluster at 127\.0\.0\.1:1: "):
-        start("ray", tmp_path, Options(device="cpu", address="127.0.0.1:1"))
+        start("ray", tmp_path, BackendOptions(device="cpu", address="127.0.0.1:1"))
     monkeypatch.setattr(ray, "init", lambda **_: exec("raise ConnectionError('nobody\\nhere')"))
     with pytest.raises(InputError, match="no Ray cluster at auto: nobody here"):
-        start("ray", tmp_path, Options(device="cpu", address="auto"))
+        start("ray", tmp_path, BackendOptions(device="cpu", address="auto"))
 
 
-# --- the far end -------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("blows", [(), ("wish",), ("interrupt",), ("wish", "interrupt", "interrupt")])
-def test_the_far_end_gives_the_status_and_asks_the_worker_once(
+# --- the child ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "blows", [(), ("stop file",), ("interrupt",), ("stop file", "interrupt", "interrupt")]
+)
+def test_a_child_gives_its_status_and_is_asked_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blows: tuple[str, ...]
 ) -> None:
-    stub, wish, left = tmp_path / "python", tmp_path / "wish", list(blows)
+    stub, stop_file, left = tmp_path / "python", tmp_path / "stop file", list(blows)
     waits = "while :; do sleep 0.01; done" if blows else "exit 5"
     stub.write_text(
         "#!/bin/sh\n"
@@ -197,19 +204,21 @@ def test_the_far_end_gives_the_status_and_asks_the_worker_once(
         f'echo "$@" from $(pwd); touch ready\n{waits}\n'
     )
     stub.chmod(0o755)
-    monkeypatch.setattr(remote, "sys", SimpleNamespace(executable=str(stub)))
-    monkeypatch.setattr(remote, "LOOK_S", 0.01)
+    monkeypatch.setattr(child, "sys", SimpleNamespace(executable=str(stub)))
+    monkeypatch.setattr(child, "LOOK_S", 0.01)
 
     def strike(number: int, frame: object) -> None:
         if (tmp_path / "ready").exists() and left:
             if left.pop(0) == "interrupt":
                 raise KeyboardInterrupt
-            wish.touch()
+            stop_file.touch()
 
     before = signal.signal(signal.SIGALRM, strike)
     signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
     try:
-        ended = remote.work(["job.json", "--device", "cpu"], str(tmp_path / "log"), str(tmp_path), str(wish))
+        ended = child.run_worker(
+            ["job.json", "--device", "cpu"], str(tmp_path / "log"), str(tmp_path), str(stop_file)
+        )
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -10,10 +10,10 @@ import pytest
 
 from looped import tasks
 from looped.errors import InputError
-from looped.experiments import engines, paper
-from looped.experiments.engines import Row
-from looped.experiments.paper import Choice
-from looped.experiments.spec import RunSpec, variant
+from looped.experiments import backends, paper
+from looped.experiments.backends import BackendEntry
+from looped.experiments.paper import FigureChoice
+from looped.experiments.plan import RunSpec, variant
 
 Cli = Callable[..., tuple[int, str, str]]
 SETS = ["steps=4", "interval=2", "max_length=3", "batch=2", "model.width=8"]
@@ -25,7 +25,7 @@ SMALL = [*SHARED, "--lengths", "2,4", "--workers", "2", *(word for each in SETS 
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything goes below a temporary folder; workers are forks."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(engines.ENGINES, "local", Row("forked", "Forked"))
+    monkeypatch.setitem(backends.BACKENDS, "local", BackendEntry("forked", "Forked"))
 
 
 @pytest.mark.parametrize("name", paper.BEYOND)
@@ -77,17 +77,17 @@ def test_what_a_run_discovered(cli: Cli) -> None:
 
 def test_lines_are_chosen_by_their_name() -> None:
     figure = paper.get("halting")
-    rows = paper.rows([figure], Choice(recipe="quick", tasks=("parity",), methods=("ponder", "ut")))
+    rows = paper.rows([figure], FigureChoice(recipe="quick", tasks=("parity",), methods=("ponder", "ut")))
     assert [variant(row.run.config) for row in rows] == ["", "start q ponder"]
     assert [row.plan.fit(row.run).stops[0] for row in rows] == ["halt", "halt"]
     with pytest.raises(InputError, match="figure halting has no method 'ntp'"):
-        paper.rows([figure], Choice(methods=("ntp",)))
+        paper.rows([figure], FigureChoice(methods=("ntp",)))
 
 
 def test_every_line_can_be_trained_by_every_recipe() -> None:
     for name in paper.BEYOND:
         for recipe in ("paper", "fast", "quick"):
-            rows = paper.rows([paper.get(name)], Choice(recipe=recipe))
+            rows = paper.rows([paper.get(name)], FigureChoice(recipe=recipe))
             folders = {row.run.folder for row in rows}
             assert len(folders) == len(rows) == len(paper.get(name).lines) * len(tasks.TASKS)
 

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from forked import FEW
 
-from looped import runs, serial
+from looped import locks, runs, serial
+from looped.cli import jobs
+from looped.cli.jobs import StatusLines, StatusTable, totals
 from looped.errors import InputError
-from looped.experiments import board, jobs, locks, results, worker
-from looped.experiments.board import LineBoard, LiveBoard, totals
-from looped.experiments.jobs import Job, Status
-from looped.experiments.plan import Plan
+from looped.experiments import queue, results, worker
+from looped.experiments.plan import MeasurementPlan
+from looped.experiments.queue import Job, Status
 from looped.training.trainer import Cadence, train
 
 
@@ -28,33 +29,33 @@ def root(tmp_path: Path) -> Path:
 
 def work(root: Path, job: Job, *more: str) -> int:
     """A worker in this process."""
-    jobs.put(root, job)
-    return worker.main([str(jobs.desk(root, f"{job.name}.json")), "--device", "cpu", *more])
+    queue.put(root, job)
+    return worker.main([str(queue.queue_file(root, f"{job.name}.json")), "--device", "cpu", *more])
 
 
 def test_the_life_of_a_job(small, root: Path) -> None:
     job = small()
-    assert jobs.standing(root, job) == Status("queued")
-    jobs.put(root, job)
-    assert jobs.all_in(root)[0] == [job]
-    with locks.hold(jobs.desk(root, f"{job.name}.lock")):
-        assert jobs.standing(root, job).state == "running"
-    train(job.config, root / job.name, stop=lambda: jobs.last_report(root / job.name)[0] >= 20)
-    half = jobs.standing(root, job)
+    assert queue.status_of(root, job) == Status("queued")
+    queue.put(root, job)
+    assert queue.jobs_in(root)[0] == [job]
+    with locks.hold(queue.queue_file(root, f"{job.name}.lock")):
+        assert queue.status_of(root, job).state == "running"
+    train(job.config, root / job.name, stop=lambda: queue.last_report(root / job.name)[0] >= 20)
+    half = queue.status_of(root, job)
     assert (half.state, half.step) == ("queued", 20)
     assert half.loss == pytest.approx(sum(row["loss"] for row in runs.read_metrics(root / job.name)[-2:]) / 2)
-    jobs.cancel(root)
-    assert jobs.standing(root, job).state == "cancelled"
-    jobs.uncancel(root)
-    jobs.fail(root, job.name, "it\nbroke")
-    assert jobs.standing(root, job) == replace(half, state="failed", reason="it broke")
+    queue.cancel(root)
+    assert queue.status_of(root, job).state == "cancelled"
+    queue.clear_cancel(root)
+    queue.fail(root, job.name, "it\nbroke")
+    assert queue.status_of(root, job) == replace(half, state="failed", reason="it broke")
     assert work(root, job) == 0
-    assert jobs.standing(root, job).state == "done"
-    assert jobs.failure(root, job.name) == "", "a failure is forgiven when it is tried again"
+    assert queue.status_of(root, job).state == "done"
+    assert queue.failure(root, job.name) == "", "a failure is forgiven when it is tried again"
     (path,) = Path(job.results).iterdir()
     path.unlink()
-    assert jobs.standing(root, job).state == "queued", "trained, but not measured"
-    assert jobs.trained(root / job.name, job.config)
+    assert queue.status_of(root, job).state == "queued", "trained, but not measured"
+    assert queue.trained(root / job.name, job.config)
 
 
 def test_a_result_alone_is_enough(small, root: Path) -> None:
@@ -62,7 +63,7 @@ def test_a_result_alone_is_enough(small, root: Path) -> None:
     job = small()
     assert work(root, job) == 0
     os.rename(root, root.parent / "elsewhere")
-    assert jobs.standing(root, job).state == "done"
+    assert queue.status_of(root, job).state == "done"
     assert work(root, job) == 0
     assert not (root / job.name).exists()
 
@@ -70,8 +71,8 @@ def test_a_result_alone_is_enough(small, root: Path) -> None:
 def test_a_run_trained_without_a_job_is_listed(small, root: Path) -> None:
     job = small()
     train(job.config, root / "by-hand", cadence=Cadence(samples=4))
-    assert jobs.all_in(root)[0] == [Job("by-hand", job.config)]
-    assert jobs.standing(root, Job("by-hand", job.config)).state == "done"
+    assert queue.jobs_in(root)[0] == [Job("by-hand", job.config)]
+    assert queue.status_of(root, Job("by-hand", job.config)).state == "done"
     with runs.Run(root / "by-hand", job.config):
         assert locks.is_held(root / "by-hand" / "lock")
 
@@ -93,19 +94,19 @@ def test_a_damaged_seed_is_made_again_from_the_last_checkpoint(small, root: Path
 def test_a_job_somebody_has_is_left_alone(small, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "PATIENCE_S", 0.1)
     job = small()
-    jobs.put(root, job)
-    with locks.hold(jobs.desk(root, f"{job.name}.lock")) as lock:
+    queue.put(root, job)
+    with locks.hold(queue.queue_file(root, f"{job.name}.lock")) as lock:
         assert lock is not None
         assert work(root, job) == worker.HELD
     assert not (root / job.name).exists()
 
 
 def test_many_may_write_the_same_job_down(small, root: Path) -> None:
-    wanted = [small(), small(plans=(Plan((3,)),))]
+    wanted = [small(), small(plans=(MeasurementPlan((3,)),))]
 
     def write(job: Job) -> None:
         for _ in range(40):
-            jobs.put(root, job)
+            queue.put(root, job)
 
     writers = [multiprocessing.get_context("fork").Process(target=write, args=(job,)) for job in wanted]
     for writer in writers:
@@ -113,7 +114,7 @@ def test_many_may_write_the_same_job_down(small, root: Path) -> None:
     for writer in writers:
         writer.join()
     assert [writer.exitcode for writer in writers] == [0, 0]
-    assert jobs.all_in(root)[0][0] in wanted
+    assert queue.jobs_in(root)[0][0] in wanted
 
 
 @pytest.mark.parametrize("why", ["cancelled", "orphaned", "asked while measuring"])
@@ -121,9 +122,9 @@ def test_a_worker_stops_when_nobody_wants_it(
     small, root: Path, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = small()
-    jobs.put(root, job)
+    queue.put(root, job)
     if why == "cancelled":
-        jobs.cancel(root)
+        queue.cancel(root)
     if why == "asked while measuring":
         train(job.config, root / job.name, cadence=Cadence(samples=4))
         make = results.make
@@ -135,7 +136,7 @@ def test_a_worker_stops_when_nobody_wants_it(
         monkeypatch.setattr(results, "make", slow)
     parent = ["--parent", "1"] if why == "orphaned" else ["--parent", str(os.getppid())]
     assert work(root, job, *parent) == 128 + signal.SIGTERM
-    assert jobs.missing_plans(job) == [FEW]
+    assert queue.missing_plans(job) == [FEW]
     assert not list(Path(job.results).glob("*")) if Path(job.results).exists() else True
 
 
@@ -153,38 +154,38 @@ def test_a_worker_stops_when_nobody_wants_it(
 )
 def test_forged_jobs_are_refused(small, root: Path, change: dict[str, object], complaint: str) -> None:
     job = small()
-    jobs.put(root, job)
-    path = jobs.desk(root, f"{job.name}.json")
+    queue.put(root, job)
+    path = queue.queue_file(root, f"{job.name}.json")
     path.write_text(json.dumps({**serial.to_json(job), **change}))
     with pytest.raises(InputError) as raised:
-        jobs.take(path)
+        queue.read_job(path)
     assert complaint in str(raised.value)
     status = worker.main([str(path)])
     assert status == worker.IMPOSSIBLE
-    assert complaint in jobs.failure(root, job.name)
+    assert complaint in queue.failure(root, job.name)
 
 
 def test_a_folder_of_another_configuration_is_named_before_anything_starts(small, root: Path) -> None:
     job = small()
     train(small("copy", "steps=3").config, root / job.name, cadence=Cadence(samples=4))
     with pytest.raises(InputError, match=r"another configuration \(steps: 3 → 30\); choose another --out"):
-        jobs.check_folder(root, job)
+        queue.check_folder(root, job)
 
 
 def test_metrics_in_any_state_can_be_looked_at(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    assert jobs.last_report(tmp_path) == (0, None)
+    assert queue.last_report(tmp_path) == (0, None)
     lines = ['{"kind": "training", "step": 10, "loss": 0.5}', '{"kind": "training", "step": 10, "loss": 1.5}']
     path.write_text("\n".join(["x" * 100_000, "[]", *lines, '{"kind": "evaluation", "step": 10}', '{"ki']))
-    assert jobs.last_report(tmp_path) == (10, 1.0)
+    assert queue.last_report(tmp_path) == (10, 1.0)
     path.write_text('{"kind": "training", "step": 20, "loss": null}\n')
-    assert jobs.last_report(tmp_path) == (20, None)
+    assert queue.last_report(tmp_path) == (20, None)
 
 
 # --- what a person sees ------------------------------------------------------------------------------------
 def test_lines_tell_only_what_is_new(small, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = small("copy"), small("parity")
-    lines = LineBoard()
+    lines = StatusLines()
     states = [
         [Status("done"), Status("queued")],
         [Status("done"), Status("running", 3)],
@@ -210,13 +211,13 @@ def test_the_live_table_shows_what_matters_most(small, capsys: pytest.CaptureFix
         Status("queued"),
     ]
     console = Console(width=160)
-    console.print(board.table(batch, statuses, room=3))
+    console.print(jobs.table(batch, statuses, room=3))
     shown = capsys.readouterr().out
     assert "7/30" in shown
     assert "0.2500" in shown
     assert "[odd]" in shown, "a reason is never read as markup"
     assert "done" not in shown.replace("5 done, 1 running, 1 queued, 1 failed", "")
-    live = LiveBoard()
+    live = StatusTable()
     live.show(batch, statuses)
     live.end()
 
@@ -230,16 +231,16 @@ def test_a_checkpoint_replaced_while_it_is_opened_says_nothing(
     def replaced(*given: object, **named: object) -> None:
         raise RuntimeError("size <50354> is smaller than the required mapping size <50362>")
 
-    monkeypatch.setattr(jobs, "safe_open", replaced)
-    assert jobs.saved_step(file) is None
+    monkeypatch.setattr(queue, "safe_open", replaced)
+    assert queue.saved_step(file) is None
 
 
 def test_a_damaged_run_does_not_hide_the_others(small, cli, tmp_path: Path) -> None:
     """Those that can be read are shown and can be stopped; the other is named."""
-    jobs.put(tmp_path, small())
+    queue.put(tmp_path, small())
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("")
-    found, problems = jobs.all_in(tmp_path)
+    found, problems = queue.jobs_in(tmp_path)
     assert found == [small()]
     assert len(problems) == 1
     code, out, err = cli("status", tmp_path)

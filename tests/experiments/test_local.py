@@ -14,14 +14,14 @@ import pytest
 import torch
 from forked import FEW, strike, victim
 
-from looped import runs
+from looped import locks, runs
 from looped.errors import InputError
-from looped.experiments import engines, jobs, locks, results
-from looped.experiments.drive import Watcher, drive
-from looped.experiments.engines import Options, Row
-from looped.experiments.engines.local import Local, slots
-from looped.experiments.jobs import Job
-from looped.experiments.plan import Plan
+from looped.experiments import backends, queue, results
+from looped.experiments.backends import BackendEntry, BackendOptions
+from looped.experiments.backends.local import Local, slots
+from looped.experiments.plan import MeasurementPlan
+from looped.experiments.queue import Job
+from looped.experiments.runner import StatusListener, run_jobs
 from looped.training.trainer import train
 
 KILLS = int(os.environ.get("LOOPED_KILLS", "10"))  # of the chaos test
@@ -48,7 +48,7 @@ def test_a_sweep_ends_where_single_runs_end_and_a_second_start_does_nothing(
     batch = [small(task, f"lr={lr}") for task in TASKS for lr in ("1e-3", "2e-3")]
     root = tmp_path / "runs"
     first = engine()
-    outcome = drive(first, batch)
+    outcome = run_jobs(first, batch)
     assert (outcome.ending, outcome.count("done"), first.started) == ("complete", 8, 8)
     for job in batch[::3]:
         train(job.config, tmp_path / "alone" / job.name)
@@ -57,24 +57,24 @@ def test_a_sweep_ends_where_single_runs_end_and_a_second_start_does_nothing(
         assert rows(job) == alone["rows"]
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     again = engine()
-    assert (drive(again, batch).ending, again.started) == ("complete", 0)
+    assert (run_jobs(again, batch).ending, again.started) == ("complete", 0)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == before
     results.file_of(Path(batch[3].results), batch[3].name, FEW).unlink()
     third = engine()
-    assert (drive(third, batch).ending, third.started) == ("complete", 1)
+    assert (run_jobs(third, batch).ending, third.started) == ("complete", 1)
     assert rows(batch[3]) == results.make(root / batch[3].name, FEW, torch.device("cpu"))["rows"]
 
 
 def test_a_real_worker_process_gives_the_same(small, tmp_path: Path) -> None:
     batch = [small("copy")]
-    outcome = drive(Local(tmp_path / "runs", Options(workers=1, device="cpu")), batch)
+    outcome = run_jobs(Local(tmp_path / "runs", BackendOptions(workers=1, device="cpu")), batch)
     assert outcome.statuses[0].state == "done", outcome.statuses[0].reason
     train(batch[0].config, tmp_path / "alone")
     same_weights(tmp_path / "runs" / batch[0].name, tmp_path / "alone")
 
 
 # --- blows -------------------------------------------------------------------------------------------------
-class Killer(Watcher):
+class Killer(StatusListener):
     """Kills a worker with some signal once it has reached a step, a few times."""
 
     def __init__(self, root: Path, number: int, times: int) -> None:
@@ -84,7 +84,7 @@ class Killer(Watcher):
     def show(self, batch, statuses) -> None:
         for job, status in zip(batch, statuses, strict=True):
             pid = victim(self.root, job.name)
-            saved = jobs.saved_step(self.root / job.name / runs.STATE)
+            saved = queue.saved_step(self.root / job.name / runs.STATE)
             if self.left and status.state == "running" and pid and pid not in self.hit and saved:
                 self.hit.add(pid)
                 strike(self.root, job.name, self.number)
@@ -97,7 +97,7 @@ def test_a_worker_that_dies_is_started_again_and_loses_nothing(
 ) -> None:
     job, root = small("copy", "steps=250", save_seconds=0.05), tmp_path / "runs"
     ours, killer = engine(), Killer(root, number, times=2)
-    outcome = drive(ours, [job], watcher=killer)
+    outcome = run_jobs(ours, [job], listener=killer)
     assert (outcome.ending, killer.left, ours.started) == ("complete", 0, 3)
     train(job.config, tmp_path / "alone")
     same_weights(root / job.name, tmp_path / "alone")
@@ -109,7 +109,7 @@ def test_a_worker_that_never_gets_on_is_given_up(small, engine, monkeypatch: pyt
 
     monkeypatch.setattr("looped.experiments.worker.train", crash)
     ours = engine()
-    outcome = drive(ours, [small("copy")])
+    outcome = run_jobs(ours, [small("copy")])
     assert (outcome.ending, ours.started) == ("failed", 3)
     assert outcome.statuses[0].reason == "MemoryError: no room (3 times without getting on)"
 
@@ -120,14 +120,14 @@ def test_what_cannot_be_done_is_not_tried_twice(small, engine, tmp_path: Path) -
     folder.mkdir(parents=True)
     (folder / "thesis.txt").touch()
     ours = engine()
-    outcome = drive(ours, [bad, good])
+    outcome = run_jobs(ours, [bad, good])
     assert (outcome.ending, ours.started) == ("failed", 2)
     assert [status.state for status in outcome.statuses] == ["failed", "done"]
     assert "is no run's folder (it holds thesis.txt)" in outcome.statuses[0].reason
-    assert jobs.standing(tmp_path / "runs", bad).reason == outcome.statuses[0].reason
+    assert queue.status_of(tmp_path / "runs", bad).reason == outcome.statuses[0].reason
     (folder / "thesis.txt").unlink()
     again = engine()
-    assert (drive(again, [bad, good]).ending, again.started) == ("complete", 1)
+    assert (run_jobs(again, [bad, good]).ending, again.started) == ("complete", 1)
 
 
 @pytest.mark.parametrize("where", ["train", "results.write"])
@@ -138,8 +138,8 @@ def test_a_full_disk_is_named(small, engine, monkeypatch: pytest.MonkeyPatch, wh
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(f"looped.experiments.worker.{where}", full)
-    monkeypatch.setattr("looped.experiments.jobs.fail", lambda *_: None)  # no room for the reason either
-    outcome = drive(engine(), [small("copy")])
+    monkeypatch.setattr("looped.experiments.queue.fail", lambda *_: None)  # no room for the reason either
+    outcome = run_jobs(engine(), [small("copy")])
     assert outcome.statuses[0].state == "failed"
     assert "the disk is full" in outcome.statuses[0].reason
 
@@ -149,7 +149,7 @@ def test_seeds_that_all_go_wrong_are_a_failure_with_a_reason(
 ) -> None:
     monkeypatch.setattr("looped.training.optimizer.hyper", lambda *_: [[float("nan")] * 3] * 2)
     ours = engine()
-    outcome = drive(ours, [small("copy")])
+    outcome = run_jobs(ours, [small("copy")])
     assert (outcome.ending, ours.started) == ("failed", 1)
     assert outcome.statuses[0].reason.startswith("every seed stopped (seed 0: ")
 
@@ -161,50 +161,50 @@ def test_stopping_saves_first_and_the_next_start_goes_on(small, engine, tmp_path
     batch = [small(task, "steps=400", plans=()) for task in ("copy", "parity", "unique_set")]
 
     def reached() -> bool:
-        return jobs.last_report(root / batch[0].name)[0] >= 20
+        return queue.last_report(root / batch[0].name)[0] >= 20
 
-    class Canceller(Watcher):
+    class Canceller(StatusListener):
         def show(self, batch, statuses) -> None:
             if how == "cancelled" and reached():
-                jobs.cancel(root)
+                queue.cancel(root)
 
     stop = reached if how == "interrupted" else lambda: False
-    outcome = drive(engine(), batch, watcher=Canceller(), stop=stop)
+    outcome = run_jobs(engine(), batch, listener=Canceller(), stop=stop)
     assert outcome.ending == how
     assert {status.state for status in outcome.statuses} == {"cancelled"}
-    assert not any(locks.is_held(jobs.desk(root, f"{job.name}.lock")) for job in batch)
-    saved = jobs.saved_step(root / batch[0].name / runs.STATE)
+    assert not any(locks.is_held(queue.queue_file(root, f"{job.name}.lock")) for job in batch)
+    saved = queue.saved_step(root / batch[0].name / runs.STATE)
     assert saved is not None
     assert 20 <= saved < 400
     stopped = {"interrupted": "queued", "cancelled": "cancelled"}[how]
-    assert jobs.standing(root, batch[0]).state == stopped
+    assert queue.status_of(root, batch[0]).state == stopped
     again = engine()
-    assert drive(again, batch[:1]).ending == "complete"
-    assert f"going on after step {saved}" in jobs.desk(root, f"{batch[0].name}.log").read_text()
+    assert run_jobs(again, batch[:1]).ending == "complete"
+    assert f"going on after step {saved}" in queue.queue_file(root, f"{batch[0].name}.log").read_text()
 
 
 def test_a_time_limit_stops_the_whole(small, engine, tmp_path: Path) -> None:
-    outcome = drive(engine(), [small("copy"), small("parity"), small("unique_set")], time_limit_s=1e-9)
+    outcome = run_jobs(engine(), [small("copy"), small("parity"), small("unique_set")], time_limit_s=1e-9)
     assert (outcome.ending, outcome.count("cancelled")) == ("time limit", 3)
     with pytest.raises(InputError, match="the time limit must be above 0 seconds"):
-        drive(engine(), [small("copy")], time_limit_s=0)
+        run_jobs(engine(), [small("copy")], time_limit_s=0)
 
 
 def test_two_drivers_at_once_share_the_work(small, engine, tmp_path: Path) -> None:
     batch = [small(task, "steps=60") for task in ("copy", "parity")]
-    other_plan = Plan(lengths=(3,), samples=10)
+    other_plan = MeasurementPlan(lengths=(3,), samples=10)
     theirs = [small(task, "steps=60", plans=(other_plan,)) for task in ("parity", "copy")]
     outcomes: list[str] = []
     other = multiprocessing.get_context("fork").Process(
-        target=lambda: os._exit(drive(engine(), theirs).ending != "complete")
+        target=lambda: os._exit(run_jobs(engine(), theirs).ending != "complete")
     )
     other.start()
-    outcomes.append(drive(engine(), batch).ending)
+    outcomes.append(run_jobs(engine(), batch).ending)
     other.join()
     assert (outcomes, other.exitcode) == (["complete"], 0)
     for job in (*batch, *theirs):
-        assert jobs.missing_plans(job) == []
-        assert not jobs.failure(tmp_path / "runs", job.name)
+        assert queue.missing_plans(job) == []
+        assert not queue.failure(tmp_path / "runs", job.name)
 
 
 def test_chaos(small, engine, tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_chaos(small, engine, tmp_path: Path) -> None:
     fork = multiprocessing.get_context("fork")
 
     def start():
-        driver = fork.Process(target=lambda: os._exit(drive(engine(), batch).ending != "complete"))
+        driver = fork.Process(target=lambda: os._exit(run_jobs(engine(), batch).ending != "complete"))
         driver.start()
         return driver
 
@@ -231,12 +231,12 @@ def test_chaos(small, engine, tmp_path: Path) -> None:
             kills["driver"] += 1
             driver = start()
         else:
-            running = [job.name for job in batch if jobs.standing(root, job).state == "running"]
+            running = [job.name for job in batch if queue.status_of(root, job).state == "running"]
             if running:
                 name = dice.choice(running)
-                least[name] = max(least[name], jobs.saved_step(root / name / runs.STATE) or 0)
+                least[name] = max(least[name], queue.saved_step(root / name / runs.STATE) or 0)
                 kills["worker"] += strike(root, name, signal.SIGKILL) is not None
-                assert (jobs.saved_step(root / name / runs.STATE) or 0) >= least[name], (
+                assert (queue.saved_step(root / name / runs.STATE) or 0) >= least[name], (
                     "a checkpoint was lost"
                 )
     assert driver.exitcode == 0
@@ -249,22 +249,22 @@ def test_chaos(small, engine, tmp_path: Path) -> None:
 
 # --- the registry ------------------------------------------------------------------------------------------
 def test_engines_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(engines.start("local", tmp_path, Options(device="cpu")), Local)
+    assert isinstance(backends.start("local", tmp_path, BackendOptions(device="cpu")), Local)
     with pytest.raises(InputError, match="unknown engine 'cloud'; the engines are local"):
-        engines.start("cloud", tmp_path)
-    row = Row("looped.experiments.engines.cloud", "Cloud", "cloud_nine", "cloud")
-    monkeypatch.setitem(engines.ENGINES, "cloud", row)
+        backends.start("cloud", tmp_path)
+    row = BackendEntry("looped.experiments.backends.cloud", "Cloud", "cloud_nine", "cloud")
+    monkeypatch.setitem(backends.BACKENDS, "cloud", row)
     with pytest.raises(InputError, match=r"needs the package cloud_nine: pip install 'looped\[cloud\]'"):
-        engines.start("cloud", tmp_path)
+        backends.start("cloud", tmp_path)
 
 
 def test_every_device_gets_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert slots(Options(3, "cpu")) == ["cpu"] * 3
-    assert set(slots(Options(0, "cpu"))) == {"cpu"}
+    assert slots(BackendOptions(3, "cpu")) == ["cpu"] * 3
+    assert set(slots(BackendOptions(0, "cpu"))) == {"cpu"}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert slots(Options()) == ["cuda:0", "cuda:1"]
-    assert slots(Options(workers=3)) == ["cuda:0", "cuda:1", "cuda:0"]
-    assert slots(Options(workers=2, device="cuda:1")) == ["cuda:1", "cuda:1"]
+    assert slots(BackendOptions()) == ["cuda:0", "cuda:1"]
+    assert slots(BackendOptions(workers=3)) == ["cuda:0", "cuda:1", "cuda:0"]
+    assert slots(BackendOptions(workers=2, device="cuda:1")) == ["cuda:1", "cuda:1"]
     with pytest.raises(InputError, match="the number of workers"):
-        Options(workers=-1)
+        BackendOptions(workers=-1)

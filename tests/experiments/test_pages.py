@@ -10,7 +10,7 @@ import pytest
 
 from looped import tasks
 from looped.cli import COMMANDS
-from looped.experiments import paper, sweepfile
+from looped.experiments import paper, plan
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCALE = (DOCS / "scale.md").read_text(encoding="utf-8")
@@ -19,7 +19,7 @@ REPRODUCTION = (DOCS / "reproduction.md").read_text(encoding="utf-8")
 
 def test_the_pages_files_of_runs_can_be_read() -> None:
     examples = re.findall(r"^```json\n(.*?)^```$", SCALE, flags=re.M | re.S)
-    listed, grid = (sweepfile.parse(json.loads(example), "scale.md") for example in examples)
+    listed, grid = (plan.parse_sweep(json.loads(example), "scale.md") for example in examples)
     assert [run.folder for run in listed.runs][1] == "parity-by-ntp"
     assert (len(grid.runs), grid.plan is not None) == (8, True)
 

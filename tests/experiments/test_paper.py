@@ -9,7 +9,7 @@ import pytest
 from looped import tasks
 from looped.errors import InputError
 from looped.experiments import paper
-from looped.experiments.paper import Choice
+from looped.experiments.paper import FigureChoice
 
 METHODS = {
     "main": ["fop-loop-adaptive", "ntp", "ntp-pause", "ntp-loop"],
@@ -62,12 +62,12 @@ def test_figures_share_their_runs() -> None:
 
 def test_two_lines_that_would_be_one_run_are_refused(tmp_path: Path) -> None:
     halting = paper.get("halting")
-    choice = Choice(tasks=("parity",), set=("model.positions=start",))
+    choice = FigureChoice(tasks=("parity",), set=("model.positions=start",))
     with pytest.raises(
         InputError, match=r"with model\.positions=start set, 2 lines would be one run, parity-fop"
     ):
         paper.make_jobs([halting], choice, tmp_path)
-    jobs = paper.make_jobs([halting], Choice(tasks=("parity",)), tmp_path)
+    jobs = paper.make_jobs([halting], FigureChoice(tasks=("parity",)), tmp_path)
     assert len({job.name for job in jobs}) == len(jobs)
 
 
@@ -91,16 +91,16 @@ def test_every_task_is_measured_at_the_lengths_one_asks_for_first() -> None:
 
 def test_several_figures_share_their_methods() -> None:
     both = [paper.get("main"), paper.get("ablation")]
-    (row,) = paper.rows(both, Choice(tasks=("copy",), methods=("fop",)))
+    (row,) = paper.rows(both, FigureChoice(tasks=("copy",), methods=("fop",)))
     assert (row.run.method, row.run.seeds) == ("fop", (0, 1, 2))
     with pytest.raises(
         InputError, match="figure main and ablation has no method 'ut'; it has fop-loop-adapt"
     ):
-        paper.rows(both, Choice(methods=("ut",)))
+        paper.rows(both, FigureChoice(methods=("ut",)))
 
 
 def test_a_choice_changes_every_run() -> None:
-    choice = Choice("quick", (7,), ("steps=5",), ("copy",), ("ntp",), 10, (3, 4), "bf16")
+    choice = FigureChoice("quick", (7,), ("steps=5",), ("copy",), ("ntp",), 10, (3, 4), "bf16")
     (row,) = paper.rows([paper.get("main")], choice)
     assert (row.run.task, row.run.method, row.run.config.steps, row.run.config.seeds) == (
         "copy",
@@ -114,13 +114,17 @@ def test_a_choice_changes_every_run() -> None:
 @pytest.mark.parametrize(
     ("figure", "choice", "complaint"),
     [
-        ("maine", Choice(), "unknown figure 'maine'; the figures are main, ablation, stopping, rules"),
-        ("main", Choice(tasks=("sorting",)), "unknown task 'sorting'"),
-        ("main", Choice(methods=("fop",)), "figure main has no method 'fop'; it has fop-loop-adaptive, ntp"),
-        ("main", Choice(samples=0), "the number of samples"),
-        ("main", Choice(lengths=(0,)), "a length must be between 1 and"),
+        ("maine", FigureChoice(), "unknown figure 'maine'; the figures are main, ablation, stopping, rules"),
+        ("main", FigureChoice(tasks=("sorting",)), "unknown task 'sorting'"),
+        (
+            "main",
+            FigureChoice(methods=("fop",)),
+            "figure main has no method 'fop'; it has fop-loop-adaptive, ntp",
+        ),
+        ("main", FigureChoice(samples=0), "the number of samples"),
+        ("main", FigureChoice(lengths=(0,)), "a length must be between 1 and"),
     ],
 )
-def test_choices_that_cannot_be(figure: str, choice: Choice, complaint: str) -> None:
+def test_choices_that_cannot_be(figure: str, choice: FigureChoice, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         paper.rows([paper.get(figure)], choice)

@@ -10,21 +10,20 @@ import pytest
 import torch
 from forked import FEW
 
-from looped.experiments import jobs, results
-from looped.experiments.engines import Options
-from looped.experiments.engines.pool import KILLS, LOST, End, Pool
-from looped.experiments.jobs import Job, Status
-from looped.experiments.plan import Plan
+from looped.experiments import queue, results
+from looped.experiments.backends import KILLS, LOST, BackendOptions, Pool, WorkerEnd
+from looped.experiments.plan import MeasurementPlan
+from looped.experiments.queue import Job, Status
 from looped.training.trainer import Cadence, train
 
-MANY = Plan(tuple(range(1, 2 * KILLS)), samples=2)
+MANY = MeasurementPlan(tuple(range(1, 2 * KILLS)), samples=2)
 
 
 class OneByOne(Pool):
     """Starts one worker at a time, which does what it is told and is gone at the next look."""
 
     def __init__(self, root: Path, work: Callable[[], int], workers: int = 1) -> None:
-        super().__init__(root, Options())
+        super().__init__(root, BackendOptions())
         self.work, self.workers, self.deaths = work, workers, 0
 
     def room(self) -> int:
@@ -33,12 +32,12 @@ class OneByOne(Pool):
     def start(self, names: Sequence[str]) -> Sequence[str]:
         return names
 
-    def ended(self) -> dict[str, End]:
-        ends = {name: End(self.work()) for name in self._started()}
+    def ended(self) -> dict[str, WorkerEnd]:
+        ends = {name: WorkerEnd(self.work()) for name in self._started()}
         self.deaths += len(ends)
         return ends
 
-    def ask(self, names: Sequence[str]) -> None: ...
+    def request_stop(self, names: Sequence[str]) -> None: ...
 
     def release(self, names: Sequence[str]) -> None: ...
 
@@ -48,11 +47,11 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def part_of(root: Path, job: Job, plan: Plan) -> Path:
-    return jobs.desk(root, f"{job.name}.{plan.name}.part")
+def part_of(root: Path, job: Job, plan: MeasurementPlan) -> Path:
+    return queue.queue_file(root, f"{job.name}.{plan.name}.part")
 
 
-def measure(root: Path, job: Job, plan: Plan, most: int) -> int:
+def measure(root: Path, job: Job, plan: MeasurementPlan, most: int) -> int:
     """Measures so many more lengths and is killed, unless that was all."""
     part = part_of(root, job, plan)
     known = len(json.loads(part.read_text())["parts"]) if part.exists() else 0
@@ -83,8 +82,8 @@ def last_word(engine: OneByOne, job: Job) -> Status:
 def test_measuring_another_length_each_time_is_getting_on(small, root: Path) -> None:
     job = small(plans=(MANY, FEW))
     train(job.config, root / job.name, cadence=Cadence(samples=4))
-    jobs.put(root, job)
-    engine = OneByOne(root, lambda: measure(root, job, jobs.missing_plans(job)[0], 1))
+    queue.put(root, job)
+    engine = OneByOne(root, lambda: measure(root, job, queue.missing_plans(job)[0], 1))
     assert last_word(engine, job).state == "done"
     assert engine.deaths == len(MANY.lengths) + len(FEW.lengths)
 
@@ -93,7 +92,7 @@ def test_measuring_another_length_each_time_is_getting_on(small, root: Path) -> 
 def test_whoever_measures_nothing_more_is_given_up(small, root: Path, kept: str) -> None:
     job = small(plans=(MANY,))
     train(job.config, root / job.name, cadence=Cadence(samples=4))
-    jobs.put(root, job)
+    queue.put(root, job)
     if kept == "two lengths":
         measure(root, job, MANY, 2)
     elif kept != "nothing":
@@ -107,7 +106,7 @@ def test_whoever_measures_nothing_more_is_given_up(small, root: Path, kept: str)
 def test_plans_that_are_measured_are_counted_before_a_job_is_done(small, root: Path) -> None:
     job = small(plans=(FEW, MANY))
     train(job.config, root / job.name, cadence=Cadence(samples=4))
-    jobs.put(root, job)
+    queue.put(root, job)
     measure(root, job, FEW, len(FEW.lengths))
     for room, state in ((0, "queued"), (1, "running")):
         engine = OneByOne(root, lambda: LOST, room)

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from looped.errors import InputError
-from looped.experiments import jobs
-from looped.experiments.drive import drive
-from looped.experiments.engines import Handle, Options, slurm, start
-from looped.experiments.engines.pool import LOST, End
-from looped.experiments.engines.slurm import Slurm, rows, sbatch_words, script
+from looped.experiments import queue
+from looped.experiments.backends import LOST, BackendOptions, Handle, WorkerEnd, slurm, start
+from looped.experiments.backends.slurm import Slurm, rows, sbatch_words, script
+from looped.experiments.runner import run_jobs
 
 FAKES = {
     "sbatch": 'printf "%s\\n" "$@" > sbatch.words; cat > sbatch.script; echo x >> sbatch.times\n'
@@ -50,13 +49,13 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr("looped.experiments.engines.slurm.LOOK_S", 0.0)
-    monkeypatch.setattr("looped.experiments.engines.slurm.HURRY_S", 0.0)
-    monkeypatch.setattr("looped.experiments.engines.pool.GRACE_S", 0.1)
+    monkeypatch.setattr("looped.experiments.backends.slurm.LOOK_S", 0.0)
+    monkeypatch.setattr("looped.experiments.backends.slurm.HURRY_S", 0.0)
+    monkeypatch.setattr("looped.experiments.backends.GRACE_S", 0.1)
     return Fake(folder)
 
 
-def submitted(tmp_path: Path, batch, options: Options | None = None) -> tuple[Slurm, list[Handle]]:
+def submitted(tmp_path: Path, batch, options: BackendOptions | None = None) -> tuple[Slurm, list[Handle]]:
     engine = start("slurm", tmp_path / "runs", options)
     return engine, engine.submit(batch)
 
@@ -66,12 +65,14 @@ def states(engine: Slurm, handles: list[Handle]) -> list[tuple[str, str]]:
 
 
 def test_runs_become_one_array(fake: Fake, three, tmp_path: Path) -> None:
-    engine, handles = submitted(tmp_path, three, Options(2, "cuda", sbatch=("partition=gpu", "exclusive")))
+    engine, handles = submitted(
+        tmp_path, three, BackendOptions(2, "cuda", sbatch=("partition=gpu", "exclusive"))
+    )
     assert states(engine, handles) == [("queued", "")] * 3
     words = fake.heard("sbatch.words")
     assert {"--requeue", "--array=0-2%2", "--partition=gpu", "--exclusive", "--gres=gpu:1"} <= set(words)
-    desk = tmp_path / "runs" / ".jobs"
-    assert [(desk / f"{job.name}.slurm").read_text() for job in three] == ["12_0\n", "12_1\n", "12_2\n"]
+    queue_file = tmp_path / "runs" / ".jobs"
+    assert [(queue_file / f"{job.name}.slurm").read_text() for job in three] == ["12_0\n", "12_1\n", "12_2\n"]
     fake.says("queue", "12_0 RUNNING 0 None\n12_1 PENDING 0 Resources\n12_2 REQUEUED 0 BeginTime")
     assert states(engine, handles) == [
         ("running", ""),
@@ -87,7 +88,7 @@ def test_runs_become_one_array(fake: Fake, three, tmp_path: Path) -> None:
 
 def test_the_script_starts_the_worker_of_its_task(three, tmp_path: Path) -> None:
     root = tmp_path / "it's a $HOME" / "runs"
-    jobs.put(root, three[1])
+    queue.put(root, three[1])
     echo = tmp_path / "python"
     echo.write_text(
         '#!/bin/sh\nfor word in "$@" "$OMP_NUM_THREADS" "$PYTHONPATH"; do echo "<$word>"; done\nexit 7\n'
@@ -96,8 +97,8 @@ def test_the_script_starts_the_worker_of_its_task(three, tmp_path: Path) -> None
     text = script(root, [job.name for job in three], "cpu").replace(sys.executable, str(echo))
     environment = {"PATH": os.environ["PATH"], "SLURM_ARRAY_TASK_ID": "1", "PYTHONPATH": "/more"}
     assert subprocess.run(["sh"], input=text.encode(), env=environment).returncode == 7
-    said = jobs.desk(root, f"{three[1].name}.log").read_text().splitlines()
-    job = jobs.desk(root, f"{three[1].name}.json")
+    said = queue.queue_file(root, f"{three[1].name}.log").read_text().splitlines()
+    job = queue.queue_file(root, f"{three[1].name}.json")
     assert said[:5] == ["<-m>", "<looped.experiments.worker>", f"<{job}>", "<--device>", "<cpu>"]
     assert said[5] == "<1>"
     assert said[6].endswith(":/more>")
@@ -125,7 +126,7 @@ def test_exit_statuses_are_judged_as_everywhere(fake: Fake, three, tmp_path: Pat
         fake.says("number", number)
         engine.poll(handles)
         if number == "12":
-            jobs.fail(tmp_path / "runs", three[1].name, "no such thing")
+            queue.fail(tmp_path / "runs", three[1].name, "no such thing")
         fake.says("queue", f"{number}_0 FAILED 256 NonZeroExitCode\n{number}_1 FAILED 512 NonZeroExitCode")
     assert states(engine, handles) == [
         ("failed", "its worker ended with status 1 (see its log) (3 times without getting on)"),
@@ -151,7 +152,7 @@ def test_a_later_driver_finds_the_array_and_what_is_over_counts_no_more(
 
 @pytest.mark.parametrize("left", [b"", b"\xff\x00", b"12_0 " * 10**5, b"99_0", None])
 def test_what_a_driver_left_may_be_anything(fake: Fake, three, tmp_path: Path, left: bytes | None) -> None:
-    path = jobs.desk(tmp_path / "runs", f"{three[0].name}.slurm")
+    path = queue.queue_file(tmp_path / "runs", f"{three[0].name}.slurm")
     os.mkfifo(path) if left is None else path.write_bytes(left)
     fake.says("queue", "12_0 RUNNING 0 None")
     engine, _ = submitted(tmp_path, three)
@@ -184,10 +185,10 @@ def test_a_slurm_that_refuses_all_is_one_sentence(fake: Fake, three, tmp_path: P
     with pytest.raises(
         InputError, match="Slurm refused the runs: sbatch: error: invalid partition specified: moon"
     ):
-        drive(start("slurm", tmp_path / "runs"), three)
+        run_jobs(start("slurm", tmp_path / "runs"), three)
     fake.says("down", "")
     with pytest.raises(InputError, match="Slurm does not answer: slurm_load_jobs error: no controller"):
-        drive(start("slurm", tmp_path / "runs"), three)
+        run_jobs(start("slurm", tmp_path / "runs"), three)
 
 
 def test_many_runs_are_several_arrays(
@@ -207,32 +208,35 @@ def test_many_runs_are_several_arrays(
     [
         ("1_0 RUNNING 0 None", None),
         ("1_0 SUSPENDED 0 None", None),
-        ("1_0 COMPLETED 0 None", End(0)),
-        ("1_0 FAILED 512 NonZeroExitCode", End(2)),
-        ("1_0 FAILED 2:0 NonZeroExitCode", End(2)),
-        ("1_0 FAILED 9 RaisedSignal:9(Killed)", End(-9)),
-        ("1_0 FAILED 0:9 RaisedSignal:9(Killed)", End(-9)),
-        ("1_0 FAILED N/A", End(1)),
-        ("1_0 OUT_OF_MEMORY 0 OutOfMemory", End(1, "Slurm says OUT_OF_MEMORY")),
-        ("1_0 NODE_FAIL 0 None", End(LOST, "Slurm says NODE_FAIL")),
+        ("1_0 COMPLETED 0 None", WorkerEnd(0)),
+        ("1_0 FAILED 512 NonZeroExitCode", WorkerEnd(2)),
+        ("1_0 FAILED 2:0 NonZeroExitCode", WorkerEnd(2)),
+        ("1_0 FAILED 9 RaisedSignal:9(Killed)", WorkerEnd(-9)),
+        ("1_0 FAILED 0:9 RaisedSignal:9(Killed)", WorkerEnd(-9)),
+        ("1_0 FAILED N/A", WorkerEnd(1)),
+        ("1_0 OUT_OF_MEMORY 0 OutOfMemory", WorkerEnd(1, "Slurm says OUT_OF_MEMORY")),
+        ("1_0 NODE_FAIL 0 None", WorkerEnd(LOST, "Slurm says NODE_FAIL")),
     ],
 )
-def test_what_squeue_says(line: str, end: End | None) -> None:
+def test_what_squeue_says(line: str, end: WorkerEnd | None) -> None:
     assert rows(f"{line}  \n\n")["1_0"].end == end
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (Options(sbatch=("array=0-9",)), "--sbatch cannot set array, which looped sets itself"),
-        (Options(sbatch=("--partition gpu",)), "--sbatch takes an option of sbatch such as partition=gpu"),
-        (Options(device="cuda:1"), "Slurm chooses the GPU of a run itself"),
+        (BackendOptions(sbatch=("array=0-9",)), "--sbatch cannot set array, which looped sets itself"),
+        (
+            BackendOptions(sbatch=("--partition gpu",)),
+            "--sbatch takes an option of sbatch such as partition=gpu",
+        ),
+        (BackendOptions(device="cuda:1"), "Slurm chooses the GPU of a run itself"),
     ],
 )
-def test_bad_options_of_slurm(options: Options, complaint: str) -> None:
+def test_bad_options_of_slurm(options: BackendOptions, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         sbatch_words(options)
 
 
 def test_gpus_asked_for_by_hand_are_not_asked_for_twice() -> None:
-    assert "--gres=gpu:1" not in sbatch_words(Options(device="cuda", sbatch=("gpus=2",)))
+    assert "--gres=gpu:1" not in sbatch_words(BackendOptions(device="cuda", sbatch=("gpus=2",)))

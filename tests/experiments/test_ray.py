@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import twelve
 
-from looped import runs
-from looped.experiments import jobs, locks
-from looped.experiments.drive import Watcher, drive
-from looped.experiments.engines import Options, start
+from looped import locks, runs
+from looped.experiments import queue
+from looped.experiments.backends import BackendOptions, start
+from looped.experiments.runner import StatusListener, run_jobs
 
 ray = pytest.importorskip("ray", reason="no ray here: pip install 'looped[ray]'")
 pytestmark = pytest.mark.timeout(600)
@@ -28,7 +28,7 @@ class Nodes:
             initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
         )
         self.second = self.cluster.add_node(num_cpus=1)
-        self.options = Options(device="cpu", address=self.cluster.address)
+        self.options = BackendOptions(device="cpu", address=self.cluster.address)
 
     def lose(self) -> None:
         """Kills the second node and all that runs there."""
@@ -44,7 +44,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
     nodes.cluster.shutdown()
 
 
-class Loser(Watcher):
+class Loser(StatusListener):
     """Loses the second node once two runs are at work and both have saved something."""
 
     def __init__(self, root: Path, nodes: Nodes) -> None:
@@ -53,7 +53,7 @@ class Loser(Watcher):
     def show(self, batch, statuses) -> None:
         self.reasons |= {status.reason for status in statuses}
         running = [job for job, status in zip(batch, statuses, strict=True) if status.state == "running"]
-        saved = [job for job in running if jobs.saved_step(self.root / job.name / runs.STATE)]
+        saved = [job for job in running if queue.saved_step(self.root / job.name / runs.STATE)]
         if not self.lost and len(saved) == 2:
             self.lost = True
             self.nodes.lose()
@@ -62,7 +62,7 @@ class Loser(Watcher):
 def test_twelve_runs_with_a_lost_node_end_as_on_local(tmp_path: Path, nodes: Nodes) -> None:
     batch, root = twelve.batch(tmp_path / "ray", STEPS), tmp_path / "ray" / "runs"
     loser = Loser(root, nodes)
-    outcome = drive(start("ray", root, nodes.options), batch, watcher=loser)
+    outcome = run_jobs(start("ray", root, nodes.options), batch, listener=loser)
     assert (outcome.ending, outcome.count("done")) == ("complete", 12)
     assert loser.lost
     assert any("lost" in reason for reason in loser.reasons), loser.reasons
@@ -74,12 +74,12 @@ def test_twelve_runs_with_a_lost_node_end_as_on_local(tmp_path: Path, nodes: Nod
 def test_stopping_saves_first_and_runs_that_wait_never_start(small, tmp_path: Path) -> None:
     root = tmp_path / "runs"
     batch = [small(task, "steps=1000000", plans=()) for task in ("copy", "parity")]
-    outcome = drive(
-        start("ray", root, Options(device="cpu", workers=1)), batch,
-        stop=lambda: jobs.last_report(root / batch[0].name)[0] >= 20,
+    outcome = run_jobs(
+        start("ray", root, BackendOptions(device="cpu", workers=1)), batch,
+        stop=lambda: queue.last_report(root / batch[0].name)[0] >= 20,
     )  # fmt: skip
     assert (outcome.ending, outcome.count("cancelled")) == ("interrupted", 2)
-    assert jobs.saved_step(root / batch[0].name / runs.STATE) >= 20
-    assert not locks.is_held(jobs.desk(root, f"{batch[0].name}.lock"))
+    assert queue.saved_step(root / batch[0].name / runs.STATE) >= 20
+    assert not locks.is_held(queue.queue_file(root, f"{batch[0].name}.lock"))
     assert not (root / batch[1].name).exists()
     assert not ray.is_initialized(), "the cluster that was started has ended"

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from forked import SMALL
 
-from looped.experiments import __main__ as bare
-from looped.experiments import engines
-from looped.experiments.engines import Row
+from looped.experiments import backends
+from looped.experiments.backends import BackendEntry
 
 Cli = Callable[..., tuple[int, str, str]]
 SETS = [word for assignment in SMALL for word in ("--set", assignment)]
@@ -28,7 +27,7 @@ FIGURE = {
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything goes below a temporary folder; workers are forks."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(engines.ENGINES, "local", Row("forked", "Forked"))
+    monkeypatch.setitem(backends.BACKENDS, "local", BackendEntry("forked", "Forked"))
 
 
 def words(figure: str, *more: str) -> list[str]:
@@ -157,25 +156,15 @@ def test_bad_words(cli: Cli, more: list[str], complaint: str) -> None:
     assert list(Path().iterdir()) == [], "nothing was written"
 
 
-def test_a_bare_machine_does_the_same(capsys: pytest.CaptureFixture[str], cli: Cli) -> None:
-    shared = [
-        "stopping",
-        "--lengths",
-        "3",
-        "--recipe",
-        "quick",
-        "--seeds",
-        "0,1",
-        "--tasks",
-        "copy",
-        "--samples",
-        "10",
-    ]
-    assert bare.main([*shared, "--workers", "1", "--device", "cpu", "--set", *SMALL]) == 0
-    made = json.loads(capsys.readouterr().out)
-    assert (made["ending"], [run["state"] for run in made["runs"]]) == ("complete", ["done"])
-    before = files("results")
-    assert cli(*words("stopping"))[0] == 0
-    assert before.items() <= files("results").items(), "its results are those of looped reproduce"
-    assert bare.main(["maine"]) == 2
-    assert capsys.readouterr().err.startswith("looped: unknown figure 'maine'")
+def test_a_machine_without_matplotlib_leaves_the_drawing_out(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as bare:
+        bare.setattr("importlib.util.find_spec", lambda name: None)
+        code, out, err = cli(*words("stopping"), "--json")
+    made = json.loads(out)
+    assert (code, made["ending"], made["drawn"]) == (0, "complete", [])
+    assert "matplotlib is not installed here" in err
+    monkeypatch.setitem(backends.BACKENDS, "local", BackendEntry("nowhere", "Nowhere"))
+    code, out, _ = cli(*words("stopping"), "--json")
+    assert (code, len(json.loads(out)["drawn"])) == (0, 2), "everything was there"

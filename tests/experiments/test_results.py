@@ -13,10 +13,10 @@ from forked import FEW
 
 from looped import runs
 from looped.errors import InputError
-from looped.evaluation import stopping
+from looped.evaluation import loading, stopping
 from looped.evaluation.measure import length_grid, measure
 from looped.experiments import results
-from looped.experiments.plan import Plan
+from looped.experiments.plan import MeasurementPlan
 from looped.training.config import TrainConfig
 from looped.training.recipes import from_program, make
 from looped.training.trainer import Cadence, train
@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainConfig]:
     from forked import SMALL
 
-    from looped.experiments.spec import RunSpec
+    from looped.experiments.plan import RunSpec
 
     config = RunSpec("copy", recipe="quick", seeds=(0, 5), set=SMALL).config
     folder = tmp_path_factory.mktemp("runs") / "small"
@@ -56,11 +56,11 @@ def test_a_model_that_needs_float64_is_measured_in_it(tmp_path: Path) -> None:
         from_program(plain, "compiled"), steps=1, interval=1, max_length=4, lr=(1e-12,), warmup=0
     )
     train(config, tmp_path, cadence=Cadence(samples=4))
-    loaded = results.load(tmp_path, CPU)
+    loaded = loading.load(tmp_path, CPU)
     assert loaded.subject.weights.readout.dtype == torch.float64
     (row,) = measure(loaded.subject, [12], 32, seed=0)
     assert row.accuracy == 1.0, "in fp32 its squares of positions are no longer exact"
-    assert results.load(tmp_path, CPU, "bf16").subject.weights.readout.dtype == torch.bfloat16
+    assert loading.load(tmp_path, CPU, "bf16").subject.weights.readout.dtype == torch.bfloat16
 
 
 def test_products_as_in_training(trained) -> None:
@@ -69,10 +69,10 @@ def test_products_as_in_training(trained) -> None:
     assert made["provenance"]["precision"] == "fp32"
     assert made["rows"] == results.make(folder, FEW, CPU)["rows"], "on a CPU they are in fp32"
     gpu = torch.device("cuda")
-    assert results.precision_of(config, gpu, "trained") == torch.bfloat16
-    assert results.precision_of(replace(config, products="fp32"), gpu, "trained") == torch.float32
-    assert results.precision_of(config, gpu, "fp32") == torch.float32
-    assert results.precision_of(config, CPU, "bf16") == torch.bfloat16
+    assert loading.precision_of(config, gpu, "trained") == torch.bfloat16
+    assert loading.precision_of(replace(config, products="fp32"), gpu, "trained") == torch.float32
+    assert loading.precision_of(config, gpu, "fp32") == torch.float32
+    assert loading.precision_of(config, CPU, "bf16") == torch.bfloat16
 
 
 def test_evaluate_gives_the_same_rows(trained, cli) -> None:
@@ -143,9 +143,9 @@ def test_seeds_of_different_steps_are_not_measured_together(trained, tmp_path: P
 
 def test_the_curve_over_steps(trained) -> None:
     folder, _ = trained
-    rows = results.make(folder, Plan((3,), "steps", samples=30), CPU)["rows"]
+    rows = results.make(folder, MeasurementPlan((3,), "steps", samples=30), CPU)["rows"]
     assert [(row["seed"], row["step"]) for row in rows] == [(seed, t) for seed in (0, 5) for t in range(1, 7)]
-    subject = results.load(folder, CPU).subject
+    subject = loading.load(folder, CPU).subject
     grid = length_grid(subject, 3, 30, seed=0, max_steps=6)
     chosen = stopping.get("confidence-batch").steps(grid)[:, 0].tolist()
     assert [row["chosen"] for row in rows] == [chosen[0]] * 6 + [chosen[1]] * 6
@@ -187,7 +187,7 @@ def test_damaged_results_are_named(trained, tmp_path: Path, text: str, complaint
 
 
 def test_plans_are_told_apart_by_name() -> None:
-    assert Plan((1, 2)).name == "accuracy-4608dde8", "golden: files that exist must be found again"
+    assert MeasurementPlan((1, 2)).name == "accuracy-4608dde8", "golden: files that exist must be found again"
     plans = [FEW, replace(FEW, samples=21), replace(FEW, lengths=(4, 2)), replace(FEW, precision="bf16"),
              replace(FEW, stops=("oracle",)), replace(FEW, families=("zeros",)), replace(FEW, seed=1)]  # fmt: skip
     assert len({plan.name for plan in plans}) == len(plans)

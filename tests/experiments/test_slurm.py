@@ -12,17 +12,17 @@ import pytest
 import slurm_node
 import twelve
 
-from looped import runs
-from looped.experiments import jobs, locks
-from looped.experiments.drive import Watcher, drive
-from looped.experiments.engines import Options, start
+from looped import locks, runs
+from looped.experiments import queue
+from looped.experiments.backends import BackendOptions, start
+from looped.experiments.runner import StatusListener, run_jobs
 
 pytestmark = [
     pytest.mark.skipif(bool(slurm_node.missing()), reason=slurm_node.missing() or "-"),
     pytest.mark.timeout(600),
 ]
 STEPS = 300
-OPTIONS = Options(device="cpu")
+OPTIONS = BackendOptions(device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 def slurm(node: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in node.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("looped.experiments.engines.slurm.LOOK_S", 0.3)
-    monkeypatch.setattr("looped.experiments.engines.slurm.HURRY_S", 0.3)
+    monkeypatch.setattr("looped.experiments.backends.slurm.LOOK_S", 0.3)
+    monkeypatch.setattr("looped.experiments.backends.slurm.HURRY_S", 0.3)
 
 
 def control(*words: str) -> subprocess.CompletedProcess[str]:
@@ -50,10 +50,10 @@ def submitted() -> int:
 
 
 def until(root: Path, name: str, step: int) -> Callable[[], bool]:
-    return lambda: (jobs.saved_step(root / name / runs.STATE) or 0) >= step
+    return lambda: (queue.saved_step(root / name / runs.STATE) or 0) >= step
 
 
-class Requeuer(Watcher):
+class Requeuer(StatusListener):
     """Has Slurm requeue a run that has saved something, as a preemption would, and start it again at once."""
 
     def __init__(self, root: Path) -> None:
@@ -62,7 +62,7 @@ class Requeuer(Watcher):
     def show(self, batch, statuses) -> None:
         for job, status in zip(batch, statuses, strict=True):
             if not self.task and status.state == "running" and until(self.root, job.name, 1)():
-                task = jobs.desk(self.root, f"{job.name}.slurm").read_text().strip()
+                task = queue.queue_file(self.root, f"{job.name}.slurm").read_text().strip()
                 self.task = "" if control("requeue", task).returncode else task  # it may just have ended
             if status.reason == "waits in Slurm: BeginTime":  # for two minutes, unless somebody is impatient
                 control("update", f"JobId={self.task}", "StartTime=now")
@@ -71,13 +71,13 @@ class Requeuer(Watcher):
 def test_twelve_runs_with_a_requeue_end_as_on_local(tmp_path: Path) -> None:
     batch, root, before = twelve.batch(tmp_path / "slurm", STEPS), tmp_path / "slurm" / "runs", submitted()
     requeuer = Requeuer(root)
-    outcome = drive(start("slurm", root, OPTIONS), batch, watcher=requeuer)
+    outcome = run_jobs(start("slurm", root, OPTIONS), batch, listener=requeuer)
     assert (outcome.ending, outcome.count("done")) == ("complete", 12)
     assert "Restarts=1" in control("show", "job", requeuer.task).stdout
     logs = "".join(path.read_text() for path in (root / ".jobs").glob("*.log"))
     assert logs.count("going on after step") == 1
     assert twelve.outcome(tmp_path / "slurm", batch) == twelve.undisturbed(tmp_path / "local", STEPS)
-    assert drive(start("slurm", root, OPTIONS), batch).ending == "complete"
+    assert run_jobs(start("slurm", root, OPTIONS), batch).ending == "complete"
     assert submitted() == before + 12, "one array, and the second start submits nothing"
 
 
@@ -85,25 +85,25 @@ def test_a_killed_driver_leaves_the_array_and_the_next_one_finds_it(small, tmp_p
     root, before = tmp_path / "runs", submitted()
     batch = [small("copy", "steps=1000000", "lr=1e-4", plans=(), save_seconds=0.2)]
     driver = multiprocessing.get_context("fork").Process(
-        target=lambda: drive(start("slurm", root, OPTIONS), batch)
+        target=lambda: run_jobs(start("slurm", root, OPTIONS), batch)
     )
     driver.start()
     while not until(root, batch[0].name, 1)():
         assert driver.is_alive()
     os.kill(driver.pid, 9)
     driver.join()
-    step = jobs.saved_step(root / batch[0].name / runs.STATE)
-    outcome = drive(start("slurm", root, OPTIONS), batch, stop=until(root, batch[0].name, step + 100))
+    step = queue.saved_step(root / batch[0].name / runs.STATE)
+    outcome = run_jobs(start("slurm", root, OPTIONS), batch, stop=until(root, batch[0].name, step + 100))
     assert (outcome.ending, outcome.statuses[0].state) == ("interrupted", "cancelled")
     assert submitted() == before + 1
-    assert not locks.is_held(jobs.desk(root, f"{batch[0].name}.lock")), "it has saved and stopped"
-    assert "going on after step" not in jobs.desk(root, f"{batch[0].name}.log").read_text()
+    assert not locks.is_held(queue.queue_file(root, f"{batch[0].name}.lock")), "it has saved and stopped"
+    assert "going on after step" not in queue.queue_file(root, f"{batch[0].name}.log").read_text()
 
 
 def test_what_cannot_be_done_is_said_and_not_tried_twice(small, tmp_path: Path) -> None:
     before, bad = submitted(), small("parity")
     (tmp_path / "runs" / bad.name).mkdir(parents=True)
     (tmp_path / "runs" / bad.name / "thesis.txt").touch()
-    outcome = drive(start("slurm", tmp_path / "runs", OPTIONS), [bad])
+    outcome = run_jobs(start("slurm", tmp_path / "runs", OPTIONS), [bad])
     assert (outcome.ending, outcome.statuses[0].state, submitted()) == ("failed", "failed", before + 1)
     assert "is no run's folder (it holds thesis.txt)" in outcome.statuses[0].reason

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from looped.errors import InputError
-from looped.experiments import spec
-from looped.experiments.spec import RunSpec, check_name, folder_name
+from looped.experiments import plan
+from looped.experiments.plan import RunSpec, check_name, folder_name
 from looped.training.config import TrainConfig
 from looped.training.recipes import make
 
@@ -46,9 +46,9 @@ def test_a_field_added_later_renames_nothing(monkeypatch: pytest.MonkeyPatch) ->
     def later(*words: object) -> Later:
         return Later(**vars(make(*words)))  # type: ignore[arg-type]
 
-    monkeypatch.setattr(spec.recipes, "make", later)
+    monkeypatch.setattr(plan.recipes, "make", later)
     assert (
-        folder_name(replace(later("copy", "fop-loop-adaptive", "fast", spec.SEEDS), steps=2000))
+        folder_name(replace(later("copy", "fop-loop-adaptive", "fast", plan.SEEDS), steps=2000))
         == NAMES[3][1]
     )
 

@@ -10,8 +10,8 @@ import pytest
 from looped import serial
 from looped.errors import InputError
 from looped.evaluation.stopping import NOT_SAID
-from looped.experiments import sweepfile
-from looped.experiments.sweepfile import parse, read
+from looped.experiments import plan
+from looped.experiments.plan import parse_sweep, read_sweep
 from looped.training import start
 
 COPY = {"task": "copy"}
@@ -24,7 +24,7 @@ def test_a_list() -> None:
         {"task": "copy", "method": "ntp", "recipe": "quick", "seeds": [3], "name": "mine",
          "set": {"model.width": 128, "lr": [1e-3], "checkpointing": True, "lengths": "iid", "betas": [0.9, 0.99]}},
     ]  # fmt: skip
-    sweep = parse(rows, "x")
+    sweep = parse_sweep(rows, "x")
     assert [run.folder for run in sweep.runs] == ["copy-fop-loop-adaptive-fast", "mine"]
     config = sweep.runs[1].config
     assert (config.model.width, config.lr, config.checkpointing, config.lengths, config.betas, config.seeds) == (
@@ -39,7 +39,7 @@ def test_a_grid_is_every_combination() -> None:
         "set": {"steps": 10}, "grid": {"lr": [1e-3, 2e-3], "batch": [2, 4, 8]},
         "measure": {"lengths": "1:3,9", "samples": 5, "stops": ["oracle", "confidence"]},
     }  # fmt: skip
-    sweep = parse(grid, "x")
+    sweep = parse_sweep(grid, "x")
     seen = {(run.task, run.method, run.config.lr, run.config.batch) for run in sweep.runs}
     assert len(seen) == len(sweep.runs) == 2 * 2 * 2 * 3
     assert {(run.recipe, run.seeds, run.config.steps) for run in sweep.runs} == {("quick", (0, 1), 10)}
@@ -138,7 +138,7 @@ def test_malformed(data: object, complaint: str, tmp_path: Path) -> None:
     path = tmp_path / "sweep.json"
     path.write_text(json.dumps(data))
     with pytest.raises(InputError) as raised:
-        read(path)
+        read_sweep(path)
     assert complaint in str(raised.value)
     assert str(path) in str(raised.value) or "lengths are written" in complaint
     assert "\n" not in str(raised.value)
@@ -156,7 +156,7 @@ def test_malformed(data: object, complaint: str, tmp_path: Path) -> None:
     ],
 )
 def test_what_can_be_done_is_not_refused(data: object) -> None:
-    sweep = parse(data, "x")
+    sweep = parse_sweep(data, "x")
     assert sweep.runs
     if sweep.plan is not None:
         assert {sweep.plan.fit(run).lengths for run in sweep.runs} == {sweep.plan.lengths}
@@ -165,7 +165,7 @@ def test_what_can_be_done_is_not_refused(data: object) -> None:
 def test_a_compiled_start_in_its_own_architecture_is_no_fault() -> None:
     shape = {f"model.{name}": value for name, value in serial.to_json(start.architecture("copy")).items()}
     run = {"task": "copy", "method": "fop-loop-adaptive-wo", "set": {**shape, "init": "compiled", "noise": 0}}
-    assert parse([run], "x").runs[0].config.model == start.architecture("copy")
+    assert parse_sweep([run], "x").runs[0].config.model == start.architecture("copy")
 
 
 @pytest.mark.parametrize(
@@ -177,14 +177,14 @@ def test_a_compiled_start_in_its_own_architecture_is_no_fault() -> None:
         (b"[" * 100_000, "is not JSON"),
         (b'[{"task": "copy", "task": "parity"}]', "has the field 'task' twice"),
         (b'[{"task": "copy", "set": {"lr": NaN}}]', "holds NaN"),
-        (b" " * (sweepfile.LARGEST + 1), "is too large"),
+        (b" " * (plan.LARGEST_FILE + 1), "is too large"),
     ],
 )
 def test_files_that_are_no_json(content: bytes, complaint: str, tmp_path: Path) -> None:
     path = tmp_path / "sweep.json"
     path.write_bytes(content)
     with pytest.raises(InputError, match=complaint):
-        read(path)
+        read_sweep(path)
 
 
 def test_python_is_executed_only_when_told(tmp_path: Path) -> None:
@@ -194,12 +194,12 @@ def test_python_is_executed_only_when_told(tmp_path: Path) -> None:
         "sweep = [{'task': 'copy', 'set': {'lr': 10**-n}} for n in (3, 4)]\n"
     )
     with pytest.raises(InputError, match="is a program, and reading it means to run it: say --python"):
-        read(path)
+        read_sweep(path)
     disguised = path.rename(tmp_path / "sweep.json")
     with pytest.raises(InputError, match="is not JSON"):
-        read(disguised)
+        read_sweep(disguised)
     assert not trace.exists()
-    assert [run.config.lr for run in read(disguised, python=True).runs] == [(1e-3,), (1e-4,)]
+    assert [run.config.lr for run in read_sweep(disguised, python=True).runs] == [(1e-3,), (1e-4,)]
     assert trace.exists()
 
 
@@ -215,4 +215,4 @@ def test_python_is_executed_only_when_told(tmp_path: Path) -> None:
 def test_python_that_fails(text: str, complaint: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.py").write_text(text)
     with pytest.raises(InputError, match=complaint):
-        read(tmp_path / "sweep.py", python=True)
+        read_sweep(tmp_path / "sweep.py", python=True)

@@ -9,17 +9,17 @@ import pytest
 from forked import FEW
 
 from looped import runs
-from looped.experiments import jobs, worker
-from looped.experiments.jobs import Job
-from looped.experiments.plan import Plan
+from looped.experiments import queue, worker
+from looped.experiments.plan import MeasurementPlan
+from looped.experiments.queue import Job
 
 
 @pytest.mark.parametrize(("plans", "evaluated"), [((FEW,), {200}), ((), {100, 200})])
 def test_what_is_measured_afterwards_is_evaluated_once(
-    small: Callable[..., Job], tmp_path: Path, plans: tuple[Plan, ...], evaluated: set[int]
+    small: Callable[..., Job], tmp_path: Path, plans: tuple[MeasurementPlan, ...], evaluated: set[int]
 ) -> None:
     job = small("copy", "steps=200", plans=plans)
-    jobs.put(tmp_path / "runs", job)
+    queue.put(tmp_path / "runs", job)
     worker.work(tmp_path / "runs", job, "cpu", lambda: False)
     rows = runs.read_metrics(tmp_path / "runs" / job.name)
     assert {row["step"] for row in rows if row["kind"] == "evaluation"} == evaluated

@@ -10,10 +10,10 @@ from forked import FEW, SMALL, Forked
 
 from looped import runs
 from looped.experiments import results
-from looped.experiments.drive import drive
-from looped.experiments.engines import Options
-from looped.experiments.jobs import Job
-from looped.experiments.spec import RunSpec
+from looped.experiments.backends import BackendOptions
+from looped.experiments.plan import RunSpec
+from looped.experiments.queue import Job
+from looped.experiments.runner import run_jobs
 
 TASKS = ("copy", "parity", "binary_sum", "unique_set")
 RATES = ("1e-3", "2e-3", "3e-3")
@@ -34,7 +34,9 @@ def batch(folder: Path, steps: int) -> list[Job]:
 def undisturbed(folder: Path, steps: int) -> dict[str, object]:
     """What the local engine makes of them when nobody is killed."""
     jobs = batch(folder, steps)
-    assert drive(Forked(folder / "runs", Options(workers=2, device="cpu")), jobs).ending == "complete"
+    assert (
+        run_jobs(Forked(folder / "runs", BackendOptions(workers=2, device="cpu")), jobs).ending == "complete"
+    )
     return outcome(folder, jobs)
 
 

@@ -15,9 +15,9 @@ import pytest
 import torch
 from running_server import Running
 
-from looped.explorer import models, serve
-from looped.explorer.models import Shelf
-from looped.explorer.server import Explorer
+from looped.explorer import app, models
+from looped.explorer.app import Explorer
+from looped.explorer.models import ModelRegistry
 from looped.model.weights import Layout
 from looped.runs import Run
 from looped.training import recipes
@@ -41,23 +41,23 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shelf(untrained: Path) -> Shelf:
-    return models.stock([untrained], shipped=())
+def registry(untrained: Path) -> ModelRegistry:
+    return models.all_models([untrained], shipped=())
 
 
 @pytest.fixture(scope="session")
-def running(shelf: Shelf) -> Iterator[Running]:
-    explorer = Explorer(shelf)
-    bound = serve.listen(0)
-    server = serve.server(explorer.app())
+def running(registry: ModelRegistry) -> Iterator[Running]:
+    explorer = Explorer(registry)
+    bound = app.listen(0)
+    server = app.server(explorer.app())
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    yield Running(serve.address(bound), bound.getsockname()[1], explorer)
+    yield Running(app.address(bound), bound.getsockname()[1], explorer)
     server.should_exit = True
     thread.join(timeout=10)
-    explorer.turns.close()
+    explorer.pool.close()
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from looped.explorer.server import Explorer
+from looped.explorer.app import Explorer
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,18 @@ import pytest
 from looped import tasks
 from looped.errors import InputError
 from looped.explorer import models
-from looped.explorer.limits import Limits
-from looped.explorer.models import Shelf
-from looped.zoo import shelf as zoo
+from looped.explorer.models import ModelRegistry
+from looped.explorer.security import Limits
+from looped.zoo import registry as zoo
 
 
-def test_every_task_has_a_model_to_ask_even_where_none_is_shipped(shelf: Shelf) -> None:
-    assert {shelf[key].solver.task.name for key in shelf} == set(tasks.TASKS)
-    assert shelf.problems == ()
+def test_every_task_has_a_model_to_ask_even_where_none_is_shipped(registry: ModelRegistry) -> None:
+    assert {registry[key].solver.task.name for key in registry} == set(tasks.TASKS)
+    assert registry.problems == ()
 
 
-def test_a_given_run_comes_first_with_what_it_measured_last(shelf: Shelf) -> None:
-    first = shelf[next(iter(shelf))]
+def test_a_given_run_comes_first_with_what_it_measured_last(registry: ModelRegistry) -> None:
+    first = registry[next(iter(registry))]
     told = first.describe()
     assert (first.key, told["task"], told["trained"], told["trained_steps"]) == (
         "my-copy:seed-0",
@@ -34,17 +34,17 @@ def test_a_given_run_comes_first_with_what_it_measured_last(shelf: Shelf) -> Non
     ], "the last measurement of a length counts, and only of uniform questions"
 
 
-def test_no_path_of_this_machine_is_told(shelf: Shelf, untrained: Path) -> None:
-    assert str(untrained.parent) not in repr([shelf[key].describe() for key in shelf])
+def test_no_path_of_this_machine_is_told(registry: ModelRegistry, untrained: Path) -> None:
+    assert str(untrained.parent) not in repr([registry[key].describe() for key in registry])
 
 
-def test_a_compiled_program_was_never_trained(shelf: Shelf) -> None:
-    told = shelf["addition-compiled"].describe()
+def test_a_compiled_program_was_never_trained(registry: ModelRegistry) -> None:
+    told = registry["addition-compiled"].describe()
     assert (told["method"], told["trained"], told["rows"], told["rule"]) == ("compiled", None, [], "halt")
 
 
-def test_the_longest_question_keeps_row_and_steps_within_bounds(shelf: Shelf) -> None:
-    model = shelf["multiplication-compiled"]
+def test_the_longest_question_keeps_row_and_steps_within_bounds(registry: ModelRegistry) -> None:
+    model = registry["multiplication-compiled"]
     limits = Limits(length=100, row=200, steps=1000)
     assert model.row_size(model.longest(limits)) <= 200 < model.row_size(model.longest(limits) + 1)
     assert model.longest(Limits(length=100, row=2000, steps=50)) == 25, "two digits times 25 take 50 steps"
@@ -52,7 +52,7 @@ def test_the_longest_question_keeps_row_and_steps_within_bounds(shelf: Shelf) ->
 
 
 def test_every_shipped_model_can_be_asked_and_tells_what_was_measured() -> None:
-    stocked = models.stock()
+    stocked = models.all_models()
     assert stocked.problems == ()
     for name in zoo.names():
         told = stocked[name].describe()
@@ -66,25 +66,25 @@ def test_a_shipped_file_that_is_damaged_is_left_out_and_named(
 ) -> None:
     (tmp_path / "copy-x.safetensors").write_bytes(b"nothing")
     monkeypatch.setattr(zoo, "FOLDER", tmp_path)
-    stocked = models.stock()
+    stocked = models.all_models()
     assert "copy-x" not in stocked
     assert len(stocked.problems) == 1
 
 
-def test_two_models_of_one_name_are_refused(shelf: Shelf) -> None:
-    model = shelf["copy-compiled"]
+def test_two_models_of_one_name_are_refused(registry: ModelRegistry) -> None:
+    model = registry["copy-compiled"]
     with pytest.raises(InputError, match="two models are named 'copy-compiled'"):
-        Shelf([model, model])
+        ModelRegistry([model, model])
 
 
 def test_a_given_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(InputError, match="damaged"):
-        models.stock([tmp_path / "model.safetensors"])
+        models.all_models([tmp_path / "model.safetensors"])
     with pytest.raises(InputError, match="there is no model"):
-        models.stock([tmp_path / "absent.safetensors"])
+        models.all_models([tmp_path / "absent.safetensors"])
 
 
 def test_a_file_of_any_name_goes_by_it(untrained: Path, tmp_path: Path) -> None:
     shutil.copy(untrained / "seed-0.safetensors", tmp_path / "mine.safetensors")
-    assert next(iter(models.stock([tmp_path / "mine.safetensors"]))) == "mine"
+    assert next(iter(models.all_models([tmp_path / "mine.safetensors"]))) == "mine"

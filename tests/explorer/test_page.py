@@ -61,7 +61,7 @@ def asked(task: str, question: str, **more: object) -> str:
     return "&".join(f"{name}={quote(str(value))}" for name, value in pairs.items())
 
 
-def ask(page: Any, question: str) -> None:
+def read_query(page: Any, question: str) -> None:
     page.fill("#question", question)
     page.click("#run")
     api.expect(page.locator("#asked")).to_have_text(question)
@@ -89,7 +89,7 @@ def test_a_newcomer_sees_a_loop_without_doing_anything(visit: Callable[..., Any]
 def test_a_question_is_answered(visit: Callable[..., Any]) -> None:
     page = visit(asked("addition", "10+11"))
     page.wait_for_selector(SETTLED)
-    ask(page, "1011+0110")
+    read_query(page, "1011+0110")
     assert answer(page) == ("10001", "✓ right")
     assert page.inner_text("#step-shown") == "step 5 of 11", (
         "the page stands where the model's own rule stops"
@@ -190,7 +190,7 @@ def test_a_bad_question_is_refused_in_a_sentence(visit: Callable[..., Any]) -> N
     page.click("#run")
     api.expect(page.locator("#message")).to_contain_text("equally many digits, not 2 and 1")
     assert page.get_attribute("#question", "aria-invalid") == "true"
-    ask(page, "10+01")
+    read_query(page, "10+01")
     api.expect(page.locator("#message")).to_have_text("")
     assert page.get_attribute("#question", "aria-invalid") == "false"
 
@@ -323,23 +323,23 @@ def test_a_long_question_shows_progress_and_can_be_cancelled(
 ) -> None:
     import time
 
-    from looped.explorer.watch import Watch
+    from looped.explorer.queries import WatchedLoop
 
-    original = Watch.advance
+    original = WatchedLoop.advance
 
-    def slowly(self: Watch, seconds: float, most: int | None = None) -> object:
+    def slowly(self: WatchedLoop, seconds: float, most: int | None = None) -> object:
         time.sleep(0.02)
         return original(self, 0.0, 1)
 
     page = visit(asked("copy", "1"))
     page.wait_for_selector(SETTLED)
-    monkeypatch.setattr(Watch, "advance", slowly)
+    monkeypatch.setattr(WatchedLoop, "advance", slowly)
     page.fill("#question", "01" * 100)
     page.click("#run")
     api.expect(page.locator("#progress-text")).to_contain_text(re.compile(r"step \d+ of 254"))
     page.keyboard.press("Escape")
     api.expect(page.locator("#message")).to_contain_text(re.compile(r"Cancelled after \d+ of 254 steps"))
     api.expect(page.locator("#progress")).to_be_hidden()
-    monkeypatch.setattr(Watch, "advance", original)
-    ask(page, "110")
+    monkeypatch.setattr(WatchedLoop, "advance", original)
+    read_query(page, "110")
     assert answer(page) == ("110", "✓ right")

@@ -10,11 +10,11 @@ import looped
 from looped import runs, serial, tasks
 from looped.evaluation.measure import measure
 from looped.evaluation.statistics import wilson
-from looped.zoo import shelf
-from looped.zoo.adding import LARGEST
+from looped.zoo import registry
 from looped.zoo.card import Card, Measured
+from scripts.publish_model import LARGEST
 
-NAMES = shelf.names()
+NAMES = registry.names()
 shipped = pytest.mark.skipif(
     not NAMES, reason="no model is shipped yet: there is no card to hold to its word"
 )
@@ -59,7 +59,7 @@ def exam(card: Card) -> list[tuple[Measured, int]]:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_keeps_its_cards_word(name: str) -> None:
     solver = looped.load(name, "cpu")
-    for row, samples in exam(shelf.card(name)):
+    for row, samples in exam(registry.card(name)):
         (found,) = measure(solver.subject, [row.length], samples, seed=2026, stops=[row.stop])
         low, high = wilson(row.accuracy, row.samples, z=2.6)
         right = round(found.accuracy * samples)
@@ -73,7 +73,7 @@ def test_a_model_keeps_its_cards_word(name: str) -> None:
 @shipped
 @pytest.mark.parametrize("name", NAMES)
 def test_a_card_fits_its_weights(name: str) -> None:
-    card, trained = shelf.card(name), runs.load_seed(shelf.path(name))
+    card, trained = registry.card(name), runs.load_seed(registry.path(name))
     config = trained.config
     told = (card.name, card.task, card.method, card.recipe, card.seed, card.max_length, card.steps)
     assert told == (
@@ -81,7 +81,7 @@ def test_a_card_fits_its_weights(name: str) -> None:
         *(trained.seed, config.max_length, trained.step),
     )
     assert serial.from_json(type(config), dict(card.config), name) == config
-    assert name in (card.task, *(f"{card.task}-{suffix}" for suffix in shelf.PREFERRED))
+    assert name in (card.task, *(f"{card.task}-{suffix}" for suffix in registry.PREFERRED))
     assert card.chosen
     assert card.trained.commit
     assert card.trained.command
@@ -91,12 +91,14 @@ def test_a_card_fits_its_weights(name: str) -> None:
 
 @shipped
 def test_every_file_has_its_card_and_every_card_its_file() -> None:
-    assert sorted(path.stem for path in shelf.FOLDER.glob("*.json")) == NAMES
-    for task in {shelf.card(name).task for name in NAMES}:
+    assert sorted(path.stem for path in registry.FOLDER.glob("*.json")) == NAMES
+    for task in {registry.card(name).task for name in NAMES}:
         assert looped.load(task).task.name == task
 
 
 def test_all_models_together_stay_small() -> None:
     assert (
-        sum(path.stat().st_size for path in shelf.FOLDER.iterdir() if path.is_file()) <= LARGEST == 40_000_000
+        sum(path.stat().st_size for path in registry.FOLDER.iterdir() if path.is_file())
+        <= LARGEST
+        == 40_000_000
     )

@@ -1,0 +1,89 @@
+"""Measurements of this program beside its peers, both sides in one run: speed, memory, equality of its paths.
+
+    looped bench train --task copy --seeds 5 --json                from a checkout; the peer needs transformers
+    python -m benchmarks suite --out results.jsonl --limit 150     everything, a line each
+
+A bench is one row of `BENCHES` and one module with two functions: `measure(…)` takes options by name and gives the
+measured values of both sides as a dict that JSON can hold, with `"speedup"` where one side is faster; `table(measured)`
+gives the columns and rows that a person reads. What was asked and where it was measured is added here, so that
+`--json` is a line of `results/performance.jsonl` as it stands.
+"""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any
+
+from looped.cli.bench import BenchOptions
+from looped.errors import InputError
+
+__all__ = ["BENCHES", "BenchOptions", "Measured", "Table", "measure", "table"]
+
+Measured = dict[str, Any]
+Table = tuple[Sequence[str], list[Sequence[object]]]
+
+# name → (module, summary)
+BENCHES: dict[str, tuple[str, str]] = {
+    "train": ("benchmarks.train", "a gradient step against the ordinary way, last curriculum stage"),
+    "scale": ("benchmarks.scale", "cost of a seed against the number of seeds stacked"),
+    "equal": ("benchmarks.equal", "the fast paths against the plain one: losses and accuracies"),
+    "memory": ("benchmarks.memory", "memory against the number of loop steps"),
+    "infer": ("benchmarks.infer", "answers a second with and without early exit; cost against length"),
+    "solve": ("benchmarks.solve", "questions of mixed length together, one by one, and a command each"),
+    "survive": (
+        "benchmarks.robustness",
+        "a compiled program after noise and a short training, at 1, 2 and 5 times it",
+    ),
+}
+
+
+def measure(name: str, options: BenchOptions) -> Measured:
+    """Runs a bench with the options that were given, and says so; raises if it does not take one of them."""
+    if name not in BENCHES:
+        raise InputError(f"unknown bench {name[:40]!r}; the benches are {', '.join(BENCHES)}")
+    given = {f.name: getattr(options, f.name) for f in fields(BenchOptions)}
+    given = {key: value for key, value in given.items() if value is not None}
+    function = import_module(BENCHES[name][0]).measure
+    takes = inspect.signature(function).parameters
+    known = [f.name for f in fields(BenchOptions) if f.name in takes]
+    for key in given:
+        if key not in known:
+            others = ", ".join(map(_flag, known)) or "none of the options"
+            raise InputError(f"the bench {name} takes no {_flag(key)}; it takes {others}")
+    began = time.monotonic()
+    measured = {"bench": name, **function(**given)}
+    seconds = round(time.monotonic() - began, 2)
+    device = given.pop("device", takes["device"].default if "device" in takes else "cpu")
+    return {**measured, "options": given, "provenance": _provenance(name, given, device, seconds)}
+
+
+def table(measured: Measured) -> Table:
+    """Columns and rows of what `measure` gave."""
+    found: Table = import_module(BENCHES[measured["bench"]][0]).table(measured)
+    return found
+
+
+def _provenance(name: str, options: Measured, device: str, seconds: float) -> Measured:
+    import torch  # here: a list of the benches must not wait for it
+
+    from looped import devices, provenance
+
+    where = devices.find(device)
+    words = [name, *(f"{_flag(key)} {shlex.quote(str(value))}" for key, value in options.items())]
+    return {
+        **provenance.facts(where),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "command": f"looped bench {' '.join(words)} --device {where} --json",
+        "threads": torch.get_num_threads(),
+        "seconds": seconds,
+    }
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,53 @@
+"""What the benches of training run: the last curriculum stage of a task, the paper's sizes unless told otherwise."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+
+import torch
+
+from benchmarks import timing
+from looped import tasks
+from looped.errors import InputError
+from looped.training import recipes
+from looped.training.config import TrainConfig
+from looped.training.engine import Engine
+
+METHOD, RECIPE = "fop-loop-adaptive", "fast"
+
+
+def last_stage(
+    task: str,
+    seeds: int,
+    *,
+    length: int | None = None,
+    width: int | None = None,
+    batch: int | None = None,
+) -> TrainConfig:
+    """The recipe `fast` without noise, in a curriculum of one stage: its last, where steps are dearest."""
+    if seeds < 1:
+        raise InputError(f"a bench needs at least 1 seed, not {seeds}")
+    config = recipes.make(task, METHOD, RECIPE, tuple(range(seeds)))
+    longest = tasks.get(task).check_length(length or config.max_length)
+    return replace(
+        config,
+        max_length=longest,
+        start_length=longest,
+        batch=batch or config.batch,
+        noise=0.0,  # the peer has none, and the same step is to be compared
+        model=replace(config.model, width=width or config.model.width),
+    )
+
+
+def ready(config: TrainConfig, device: torch.device, precision: torch.dtype) -> tuple[Engine, float]:
+    """An engine that has taken its first step, and the seconds that took: on CUDA, those of capturing it."""
+    engine = Engine(config, device, precision=precision)
+    return engine, timing.seconds(engine.step, device)
+
+
+def free(device: torch.device) -> None:
+    """Gives back what dropped engines held."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

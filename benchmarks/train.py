@@ -1,0 +1,204 @@
+"""`bench train`: milliseconds of a gradient step and seed, against the same training written the ordinary way.
+
+Both sides train the paper's model at the last curriculum stage, where steps are dearest. Ours is the recipe `fast`
+(stratified lengths, so that rows leave the loop at their own T and end where their problem does); the peer (`peer.py`)
+draws lengths independently, pads every row and runs it to the end. First one batch and the same weights go through
+both, and their losses are compared; then timed rounds of the two alternate, so that a machine that slows down slows
+both.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from benchmarks import Measured, Table, timing
+from benchmarks.peer import PeerTrainer, library, make_rows
+from benchmarks.profile import profile_step
+from benchmarks.stages import free, last_stage, ready
+from looped import devices, tasks
+from looped.batches import Batch
+from looped.errors import InputError
+from looped.model.packing import Packing
+from looped.training.config import TrainConfig
+from looped.training.curriculum import Plan
+from looped.training.engine import Engine, Stage
+
+ROUNDS = 7  # readings of which the median is taken
+
+
+def measure(
+    *,
+    task: str = "copy",
+    seeds: int = 5,
+    device: str = "auto",
+    precision: str = "auto",
+    steps: int = 35,
+    peer_steps: int = ROUNDS,
+    length: int | None = None,
+    width: int | None = None,
+    batch: int | None = None,
+) -> Measured:
+    """Times `steps` gradient steps of ours and `peer_steps` of the peer."""
+    if steps < 1 or peer_steps < 0:
+        raise InputError(f"steps must be at least 1 and peer-steps at least 0, not {steps} and {peer_steps}")
+    where = devices.pick(device)
+    dtype = timing.precision_of(precision, where)
+    config = last_stage(task, seeds, length=length, width=width, batch=batch)
+    if peer_steps:
+        library()  # complains before any work is done
+    found = _case(config, where, dtype)
+    engine, ours = _ours(config, where, dtype)
+    peer, theirs = _theirs(config, where) if peer_steps else (None, {})
+    if peer is not None:
+        found["loss_difference"] = loss_difference(config, where, dtype, peer)
+    rounds = min(ROUNDS, steps)
+    own, other = _alternate(
+        lambda: timing.seconds(engine.step, where, steps // rounds),
+        rounds,
+        lambda: timing.seconds(peer.step, where) if peer is not None else 0.0,
+        peer_steps,
+    )
+    stage, ceiling = engine.stage(config.max_length), found["ceiling_tflops"]
+    found["ours"] = {**_rates(own, seeds, _flops(config, stage), ceiling), **ours}
+    found["ours"]["anatomy"] = profile_step(engine.step, where, calls=2 if where.type == "cuda" else 1)
+    if other:
+        found["peer"] = {**_rates(other, 1, _flops(config, stage, to_the_end=True), ceiling), **theirs}
+        found["speedup"] = found["peer"]["ms_per_seed"] / found["ours"]["ms_per_seed"]
+    return found
+
+
+def table(measured: Measured) -> Table:
+    """One row a side."""
+    columns = ("side", "ms a step and seed", "TFLOP/s", "% of ceiling", "peak MB", "compile s", "capture s")
+    rows: list[tuple[object, ...]] = []
+    for side in ("ours", "peer"):
+        if side in measured:
+            got = measured[side]
+            rows.append(
+                (
+                    f"{side}, {got['seeds']} × {measured['task']} in {got['precision']}",
+                    round(got["ms_per_seed"], 3),
+                    round(got["tflops"], 3),
+                    round(100 * got["share_of_ceiling"], 1),
+                    round(got["peak_bytes"] / 1e6, 1),
+                    round(got.get("compile_seconds", 0.0), 2),
+                    round(got.get("capture_seconds", 0.0), 2),
+                )
+            )
+    return columns, list(rows)
+
+
+# --- the two sides -----------------------------------------------------------------------------------------
+
+
+def _case(config: TrainConfig, device: torch.device, precision: torch.dtype) -> Measured:
+    """What is measured, and the yardstick."""
+    model = config.model
+    return {
+        "task": config.task, "length": config.max_length, "batch": config.batch, "width": model.width,
+        "layers": model.layers, "heads": model.heads, "device": devices.describe(device),
+        "ceiling_tflops": timing.ceiling_tflops(device, precision),
+    }  # fmt: skip
+
+
+def _ours(config: TrainConfig, device: torch.device, precision: torch.dtype) -> tuple[Engine, Measured]:
+    """An engine at work. It is made twice: the first time compiles, the second only captures."""
+    first = ready(config, device, precision)[1]
+    free(device)
+    (engine, second), used = timing.peak_bytes(lambda: ready(config, device, precision), device)
+    return engine, {
+        "seeds": len(config.seeds),
+        "precision": timing.precision_name(precision),
+        "peak_bytes": used,
+        "compile_seconds": max(0.0, first - second),  # next to nothing where kernels were compiled before
+        "capture_seconds": second,
+    }
+
+
+def _theirs(config: TrainConfig, device: torch.device) -> tuple[PeerTrainer, Measured]:
+    """The peer at work, one seed, in torch's default fp32."""
+    task = tasks.get(config.task)
+
+    def make() -> PeerTrainer:
+        peer = PeerTrainer(task, config.model, config.max_length, config.batch, device)
+        peer.step()
+        return peer
+
+    peer, used = timing.peak_bytes(make, device)
+    rows = random.Random(0)
+    data = timing.seconds(lambda: make_rows(task, config.max_length, config.batch, rows), device)
+    return peer, {
+        "library": f"transformers {library().__version__}, {peer.model.attention} attention",
+        "seeds": 1,
+        "precision": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "fp32",
+        "peak_bytes": used,
+        "data_ms": 1e3 * data,
+    }
+
+
+def loss_difference(
+    config: TrainConfig, device: torch.device, precision: torch.dtype, peer: PeerTrainer
+) -> float:
+    """How far the losses of both sides lie apart for one batch and the same weights."""
+    engine = Engine(replace(config, seeds=config.seeds[:1]), device, precision=precision, graphs=False)
+    before = engine.generators[0].get_state()
+    batch, _ = engine.draw(engine.stage(config.max_length))
+    engine.generators[0].set_state(before)  # the step draws the same rows again
+    peer.model.load(engine.model.layout.to_dict(engine.weights[0]))
+    rows = Batch(batch.tokens[0], batch.targets[0], batch.loss_mask[0], batch.steps[0])
+    with torch.no_grad():
+        theirs = peer.model.loss(rows)
+    return float((engine.step().loss[0] - theirs).abs())
+
+
+# --- time --------------------------------------------------------------------------------------------------
+
+
+def _alternate(
+    ours: Callable[[], float], ours_rounds: int, theirs: Callable[[], float], their_rounds: int
+) -> tuple[list[float], list[float]]:
+    """Readings of both sides in turn, as many of each as asked for, spread evenly over the time they take."""
+    own: list[float] = []
+    other: list[float] = []
+    while len(own) < ours_rounds or len(other) < their_rounds:
+        if len(own) * their_rounds <= len(other) * ours_rounds:
+            own.append(ours())
+        else:
+            other.append(theirs())
+    return own, other
+
+
+def _rates(taken: list[float], seeds: int, flops: float, ceiling: float) -> Measured:
+    """Readings of a step of `seeds` seeds, `flops` operations each, as times and rates."""
+    step = statistics.median(taken)
+    tflops = flops * seeds / step / 1e12
+    return {
+        "ms_per_step": 1e3 * step,
+        "ms_per_seed": 1e3 * step / seeds,
+        "rounds_ms": [1e3 * s for s in taken],
+        "floor_ms_per_seed": flops / ceiling / 1e9,  # were there nothing but products at the ceiling
+        "tflops": tflops,
+        "share_of_ceiling": tflops / ceiling,
+    }
+
+
+def _flops(config: TrainConfig, stage: Stage, *, to_the_end: bool = False) -> float:
+    """Operations of a gradient step of one seed: rows leaving at their T, or every row run to the end."""
+    assert stage.plan is not None
+    steps = len(stage.plan.active)
+    if not to_the_end:
+        return matmul_flops(config, stage.plan, stage.packing)
+    plan = Plan((config.batch,) * steps, (0,) * steps)
+    return matmul_flops(config, plan, Packing.padded(config.batch, stage.row_size))
+
+
+def matmul_flops(config: TrainConfig, plan: Plan, packing: Packing) -> float:
+    """Floating-point operations of one gradient step of one seed: matrices and attention, both ways."""
+    d, model = config.model.width, config.model
+    of_rows = [size * (2 * d * d * (4 + 2 * model.expansion) + 4 * d * (size / 2)) for size in packing.sizes]
+    return 3 * model.layers * sum(sum(of_rows[:active]) for active in plan.active)

@@ -1,0 +1,159 @@
+"""The command `looped`: finds a command's file, parses, calls, and turns errors into a sentence.
+
+A command is one row of `COMMANDS` and one file in `looped/cli`, imported only when it is asked for, so
+that `looped --help` answers at once. This file knows no option of any command.
+
+Exit status: 0 done, 1 done with a negative finding (`looped check` found a fault), 2 bad input or an
+unusable file, 130 interrupted, 141 nobody reads the output any more.
+"""
+
+from __future__ import annotations
+
+import difflib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from looped import __version__
+from looped.errors import InputError
+
+# name → (module, summary), in the order a newcomer meets them
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("looped.cli.demo", "the newcomer's minute: train on short, hold on long, draw it"),
+    "tasks": ("looped.cli.tasks", "the tasks with lengths, T(n) and an example row each"),
+    "sample": ("looped.cli.sample", "random questions and answers in the paper's notation"),
+    "trace": ("looped.cli.trace", "runs a task's n-RASP-L program and prints variable × step"),
+    "check": ("looped.cli.check", "checks n-RASP-L programs in a file, naming line and rule"),
+    "compile": ("looped.cli.compile", "an n-RASP-L program into the weights of a looped Transformer"),
+    "compare": (
+        "looped.cli.compare",
+        "does a model simulate the program? reads its variables from the states",
+    ),
+    "solve": ("looped.cli.solve", "a model answers a question, or one a line from stdin"),
+    "explore": ("looped.cli.explore", "a page on which to ask a model and watch it loop"),
+    "train": ("looped.cli.train", "trains a model; the same command again resumes"),
+    "evaluate": ("looped.cli.evaluate", "accuracy of runs by length and stopping rule"),
+    "discover": ("looped.cli.discover", "from which loop step on trained models are right, by length"),
+    "figure": ("looped.cli.figure", "draws from files of results alone"),
+    "reproduce": (
+        "looped.cli.reproduce",
+        "runs what is missing of a figure of the paper, then draws it",
+    ),
+    "sweep": (
+        "looped.cli.sweep",
+        "many runs from one file; the same command again does what is missing",
+    ),
+    "status": ("looped.cli.status", "how the runs in a folder stand"),
+    "cancel": ("looped.cli.cancel", "asks the runs in a folder to save and stop"),
+    "cost": ("looped.cli.cost", "what a run will take: operations, memory and time"),
+    "bench": ("looped.cli.bench", "measures this program against its peers in one run"),
+}
+
+# commands of two words, with options of their own: words → module
+SUBCOMMANDS: dict[tuple[str, str], str] = {
+    ("bench", "ladder"): "looped.cli.length_sweep",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `looped WORDS…` and returns the exit status; every expected failure is one sentence on stderr."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    # Threads that wait for each other by spinning starve on a busy machine (measured: 34 s instead of 12 s); threads
+    # that sleep at once make a training step a third longer on a quiet one. A fifth of a millisecond serves both.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+        os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without × is no reason to crash
+    try:
+        status = _dispatch(words)
+        if sys.stdout is not None:  # whoever has closed it wants to hear nothing
+            sys.stdout.flush()
+        return status
+    except InputError as error:
+        return _fail(str(error))
+    except BrokenPipeError:
+        _drop_stdout()
+        return 141
+    except OSError as error:
+        _drop_stdout()
+        where = f": {error.filename}" if error.filename is not None else ""
+        return _fail(f"{error.strerror or error}{where}")
+    except KeyboardInterrupt:
+        return _fail("interrupted", status=130)
+    except (MemoryError, RuntimeError) as error:
+        if not _is_want_of_memory(error):
+            raise
+        return _fail("there is not enough memory for this: ask for a smaller model, batch or length")
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    if words[0] in ("-V", "--version"):
+        print(f"looped {__version__}")
+        return 0
+    name, *rest = words
+    if name not in COMMANDS:
+        raise InputError(_unknown_command(name))
+    from looped.cli.arguments import parse
+
+    source = COMMANDS[name][0]
+    if rest and (name, rest[0]) in SUBCOMMANDS:
+        source = SUBCOMMANDS[name, rest[0]]
+        name, rest = f"{name} {rest[0]}", rest[1:]
+    module = import_module(source)
+    try:
+        args = parse(module.Args, rest, prog=f"looped {name}")
+    except SystemExit:  # the command's --help, already printed
+        return 0
+    return int(module.run(args))
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    rows = [f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: looped COMMAND [OPTIONS]",
+            "",
+            "Looped Transformers that hold past their training length.",
+            "",
+            *rows,
+            "",
+            "`looped COMMAND --help` shows a command's options; `looped --version` the version.",
+        ]
+    )
+
+
+def _unknown_command(name: str) -> str:
+    nearest = difflib.get_close_matches(name, COMMANDS, n=1)
+    kind = "option" if name.startswith("-") else "command"
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"the commands are {', '.join(COMMANDS)}"
+    return f"unknown {kind} {name!r}; {hint}"
+
+
+def _fail(sentence: str, status: int = 2) -> int:
+    words = " ".join(sentence.split())
+    shown = "".join(
+        sign if sign.isprintable() else ascii(sign)[1:-1] for sign in words
+    )  # names may hold anything
+    print(f"looped: {shown}", file=sys.stderr)
+    return status
+
+
+def _is_want_of_memory(error: Exception) -> bool:
+    """Whether numpy, torch or a GPU has no more; by words and names, since torch may never have been imported."""
+    told = type(error).__name__ == "OutOfMemoryError" or "not enough memory" in str(error)
+    return isinstance(error, MemoryError) or told or "can't allocate memory" in str(error)
+
+
+def _drop_stdout() -> None:
+    """Where stdout takes no more, throws away what is left for it, so that the interpreter exits quietly."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

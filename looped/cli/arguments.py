@@ -1,0 +1,264 @@
+"""The command-line adapter: a command's words into its `Args`, whatever is wrong with them into one sentence.
+
+    @dataclass(frozen=True)
+    class Args:
+        \"""What the command does.\"""
+
+        task: Annotated[str, Positional("TASK")]
+        \"""The task's name.\"""
+        length: int = 10
+        \"""How long.\"""
+
+A field is an option `--length INT`, a `Positional` one a word without a name; the text below it is its help.
+Types: str, int, float, bool (an option without a value), Path, Literal, each of them `| None`, and tuples
+of them, which take several words (`--stop a b`) or, with `repeat`, one at a time (`--set A --set B`). Needs
+Python alone, so that every command runs on a machine that has torch and little else. Knows no command.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import inspect
+import re
+import shutil
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from looped.errors import InputError
+
+T = TypeVar("T")
+NUMBER = re.compile(r"-\d+(\.\d*)?([eE][+-]?\d+)?|-\.\d+|-inf")  # a value, not an option
+KINDS = {str: "STR", int: "INT", float: "FLOAT", Path: "PATH"}
+MISSING = dataclasses.MISSING
+
+
+@dataclass(frozen=True)
+class Option:
+    """How a field is shown in the help, and whether it may be given several times."""
+
+    metavar: str = ""  # of the value; unless given, the type
+    default: str | None = None  # what the help says of the default; unless given, the default itself
+    repeat: bool = False  # a tuple gets one value each time the option is given
+
+
+@dataclass(frozen=True)
+class Positional(Option):
+    """A word without a name; unless given, the metavar is the field's name."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of `Args`, as the parser needs it."""
+
+    name: str
+    kind: type  # of one value
+    choices: tuple[str, ...]  # of a Literal
+    many: bool
+    shown: Option
+    default: Any  # MISSING where one has to be given
+    text: str
+
+    @property
+    def positional(self) -> bool:
+        """Whether it has no name on the command line."""
+        return isinstance(self.shown, Positional)
+
+    @property
+    def required(self) -> bool:
+        """Whether a person has to give it."""
+        return self.default is MISSING
+
+    @property
+    def flag(self) -> str:
+        """How it is typed: `--show-steps`, or `TASK` for a positional one."""
+        if self.positional:
+            return (self.shown.metavar or self.name.upper()).rstrip("…")
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def metavar(self) -> str:
+        """What its value looks like."""
+        one = self.shown.metavar or "|".join(self.choices) or KINDS.get(self.kind, "")
+        return f"[{one} [{one} ...]]" if self.many and not self.shown.metavar else one
+
+    def read(self, words: Sequence[str]) -> Any:
+        """The value that some words stand for."""
+        for word in words:
+            if self.choices and word not in self.choices:
+                raise InputError(f"{self.flag} takes {_either(self.choices)}, not {word[:40]!r}")
+        try:
+            values = [self.kind(word) for word in words]
+        except ValueError:
+            raise InputError(f"{self.flag} takes {self.metavar}, not {' '.join(map(repr, words))}") from None
+        return tuple(values) if self.many else values[-1]
+
+
+def parse(kind: type[T], words: Sequence[str], prog: str) -> T:
+    """An instance of the dataclass `kind` from the words after `looped NAME`; raises `InputError`.
+
+    `--help` prints the help to stdout and leaves with `SystemExit(0)`.
+    """
+    fields = _fields(kind)
+    named = {field.flag: field for field in fields if not field.positional}
+    found: dict[str, Any] = {}
+    plain: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            plain += rest
+            break
+        if not _is_option(word):
+            plain.append(word)
+            continue
+        if word in ("-h", "--help"):
+            print(_help(kind, fields, prog))
+            raise SystemExit(0)
+        flag, equals, value = word.partition("=")
+        field = named.get(flag.replace("_", "-"))
+        if field is None:
+            raise InputError(_unknown(flag, named, prog))
+        if field.kind is bool:
+            if equals:
+                raise InputError(f"{flag} takes no value, not {value[:40]!r}")
+            found[field.name] = True
+            continue
+        given = [value] if equals else _values(field, rest)
+        if not given and not field.many:
+            raise InputError(f"{flag} takes {field.metavar}, and there is none; `{prog} --help` shows how")
+        before = found.get(field.name, ()) if field.shown.repeat else ()
+        read = field.read(given)
+        found[field.name] = (*before, *read) if field.many else read
+    return kind(**found, **_positionals(fields, plain, found, prog))
+
+
+def _values(field: Field, rest: list[str]) -> list[str]:
+    """Takes the words that belong to an option off the rest: one, or all up to the next option."""
+    most = len(rest) if field.many and not field.shown.repeat else 1
+    count = next(
+        (i for i, word in enumerate(rest[:most]) if word == "--" or _is_option(word)), min(most, len(rest))
+    )
+    taken, rest[:count] = rest[:count], []
+    return taken
+
+
+def _positionals(
+    fields: Sequence[Field], plain: list[str], found: dict[str, Any], prog: str
+) -> dict[str, Any]:
+    """The fields without a name, from the words without one; complains of what is missing or too much."""
+    read: dict[str, Any] = {}
+    for field in fields:
+        if field.positional and (plain or field.many):
+            count = len(plain) if field.many else 1
+            read[field.name] = field.read(plain[:count])
+            del plain[:count]
+    lacking = [field for field in fields if field.required and field.name not in {*found, *read}]
+    if lacking:
+        needed = " and ".join(field.flag for field in fields if field.required)
+        raise InputError(f"{prog} needs {needed}; `{prog} --help` shows how")
+    if plain:
+        raise InputError(
+            f"{prog} takes no further argument {plain[0]!r}; `{prog} --help` shows what it takes"
+        )
+    return read
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and word != "-" and not NUMBER.fullmatch(word)
+
+
+def _unknown(flag: str, named: dict[str, Field], prog: str) -> str:
+    """`looped trace has no option --lenght; did you mean --length?`."""
+    nearest = difflib.get_close_matches(flag.strip("-"), [name.strip("-") for name in named], n=1)
+    hint = f"did you mean --{nearest[0]}?" if nearest else f"`{prog} --help` lists its options"
+    return f"{prog} has no option {flag}; {hint}"
+
+
+def _either(choices: Sequence[str]) -> str:
+    return f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
+
+
+# --- what a dataclass says of itself -----------------------------------------------------------------------
+
+
+def _fields(kind: type) -> list[Field]:
+    hints, texts = get_type_hints(kind, include_extras=True), _texts(kind)
+    return [_field(each, hints[each.name], texts.get(each.name, "")) for each in dataclasses.fields(kind)]
+
+
+def _field(field: dataclasses.Field[Any], hint: Any, text: str) -> Field:
+    shown = Option()
+    if hasattr(hint, "__metadata__"):
+        shown = next((each for each in hint.__metadata__ if isinstance(each, Option)), shown)
+        hint = get_args(hint)[0]
+    if get_origin(hint) in (Union, UnionType):
+        hint = next(each for each in get_args(hint) if each is not NoneType)
+    many = get_origin(hint) is tuple
+    if many:
+        hint = get_args(hint)[0]
+    choices = get_args(hint) if get_origin(hint) is Literal else ()
+    default = field.default if field.default_factory is MISSING else field.default_factory()
+    return Field(field.name, str if choices else hint, choices, many, shown, default, text)
+
+
+def _texts(kind: type) -> dict[str, str]:
+    """The text below each field of a dataclass and of those it inherits from."""
+    found: dict[str, str] = {}
+    for each in reversed(kind.__mro__[:-1]):
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        assert isinstance(body, ast.ClassDef)
+        for field, below in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                match below:
+                    case ast.Expr(value=ast.Constant(value=str(text))):
+                        found[field.target.id] = " ".join(text.split())
+    return found
+
+
+# --- help --------------------------------------------------------------------------------------------------
+
+
+def _help(kind: type, fields: Sequence[Field], prog: str) -> str:
+    positional = [field for field in fields if field.positional]
+    words = [f"[{_typed(field)}]" if not field.required else _typed(field) for field in positional]
+    words += [f"{field.flag} {field.metavar}" for field in fields if field.required and not field.positional]
+    width = min(shutil.get_terminal_size((100, 24)).columns, 100)
+    lines = [f"usage: {' '.join([prog, *words, '[OPTIONS]'])}", ""]
+    lines += textwrap.wrap(" ".join((kind.__doc__ or "").split()), width)
+    if positional:
+        lines += ["", "arguments:", *_rows([(_typed(field), _told(field)) for field in positional], width)]
+    options = [(f"{f.flag} {f.metavar}".strip(), _told(f)) for f in fields if not f.positional]
+    return "\n".join([*lines, "", "options:", *_rows([("-h, --help", "Show this."), *options], width)])
+
+
+def _typed(field: Field) -> str:
+    return field.flag + ("…" if field.many else "")
+
+
+def _told(field: Field) -> str:
+    """The help of a field, and its default where that says something."""
+    default = field.shown.default
+    if default is None and field.default not in (MISSING, None, "", (), False):
+        values = field.default if field.many else (field.default,)
+        default = f"(default: {' '.join(map(str, values))})"
+    return f"{field.text} {default or ''}".strip()
+
+
+def _rows(rows: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """Two columns; a long first cell stands above its text."""
+    left = min(max(len(name) for name, _ in rows), 26) + 4
+    lines = []
+    for name, text in rows:
+        wrapped = textwrap.wrap(text, width - left) or [""]
+        first = f"  {name}"
+        if len(first) + 2 > left:
+            lines.append(first)
+            first = ""
+        lines += [f"{first:<{left}}{wrapped[0]}".rstrip(), *(" " * left + line for line in wrapped[1:])]
+    return lines

@@ -1,0 +1,91 @@
+"""`looped compare`: does a model simulate the program? Reads the program's variables from the model's states.
+
+$ looped compare copy --model copy-fast --length 12 --samples 1024
+variable  step  from state  from token  from input  untrained  shuffled
+seq          1  0.9287      0.5052      0.5052      0.9401     0.5026
+…
+step  says as the program  says as the answer  answer begun
+   1  0.9611               0.0727              0.0727
+…
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import torch
+
+from looped import batches, devices, tasks
+from looped.cli.arguments import Option, Positional
+from looped.cli.output import print_json, print_table
+from looped.compiler.probe import probe, spoken
+from looped.errors import InputError
+from looped.rasp import programs
+from looped.solve import load
+from looped.solve.sources import own
+from looped.tasks.base import LARGEST_SEED
+
+COLUMNS = (
+    ("from state", "accuracy"),
+    ("from token", "from_token"),
+    ("from input", "from_input"),
+    ("untrained", "untrained"),
+    ("shuffled", "shuffled"),
+)
+
+
+@dataclass(frozen=True)
+class Args:
+    """Fit a linear map from a model's states to the variables of the task's n-RASP-L program, step by step."""
+
+    task: Annotated[str, Positional()]
+    """The task's name."""
+    model: Annotated[str | None, Option("NAME|PATH", default="")] = None
+    """A shipped model, `compiled`, a checkpoint (seed-0.safetensors, or what `looped compile` wrote) or a run's folder;
+    by default the shipped model of the task."""
+    length: int = 12
+    """Length of the questions."""
+    samples: int = 512
+    """Questions; half of them fit the maps, the other half test them."""
+    seed: int = 0
+    """Of the questions."""
+    no_controls: bool = False
+    """Leave out the fits to the embedded input, to fresh weights of the same shape, and to another row's variables."""
+    answer_only: bool = False
+    """Read variables only where the answer is read, from the end of the question on."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    json: bool = False
+    """One JSON object a variable and step."""
+
+
+def run(args: Args) -> int:
+    """Probes and prints."""
+    task, device = tasks.get(args.task), devices.pick(args.device)
+    solver = load(own(task.name, args.model), device)
+    if solver.task is not task:
+        raise InputError(f"{args.model} is a model for {solver.task.name}, not for {task.name}")
+    if solver.method.prediction != "fop" or solver.method.pause:
+        raise InputError(f"{solver.method.name} is fed other rows than the program; compare a looped method")
+    if not 2 <= args.samples <= 65536:
+        raise InputError(f"--samples must be between 2 and 65536, not {args.samples}")
+    if not 0 <= args.seed <= LARGEST_SEED:
+        raise InputError(f"--seed must be between 0 and {LARGEST_SEED}, not {args.seed}")
+    lengths = torch.full((args.samples,), task.check_length(args.length))
+    problems = task.sample(lengths, torch.Generator().manual_seed(args.seed), max_length=args.length)
+    rows = batches.lay_out(problems, task.vocab, task.row_size(args.length)).tokens.to(device)
+    program, steps = programs.get(task.name), int(problems.steps.max())
+    found = probe(program, solver.model, solver.weights, rows, steps, not args.no_controls, args.answer_only)
+    said = spoken(program, solver.model, solver.weights, rows, steps)
+    if args.json:
+        for each in (*map(asdict, found), *map(asdict, said)):
+            print_json({"task": task.name, "length": args.length, "model": solver.name, **each})
+    else:
+        columns = COLUMNS[:2] if args.no_controls else COLUMNS
+        lines = [(e.variable, e.step, *(f"{getattr(e, name):.4f}" for _, name in columns)) for e in found]
+        print_table(("variable", "step", *(title for title, _ in columns)), lines)
+        print()
+        spoke = [(s.step, f"{s.as_program:.4f}", f"{s.as_answer:.4f}", f"{s.begun:.4f}") for s in said]
+        print_table(("step", "says as the program", "says as the answer", "answer begun"), spoke)
+    return 0

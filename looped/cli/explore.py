@@ -1,0 +1,55 @@
+"""`looped explore`: a page on this machine on which one asks a model a question and watches its loop.
+
+$ looped explore --model runs/copy-fop-loop-adaptive-quick
+the explorer is at http://127.0.0.1:8642/ (Ctrl-C ends it)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from looped.cli.arguments import Option
+from looped.cli.output import note, print_json
+
+
+@dataclass(frozen=True)
+class Args:
+    """Serve the explorer on this machine's loopback address and open it in a browser."""
+
+    port: Annotated[int | None, Option("NUMBER", default="")] = None
+    """The port; by default 8642, or any free one if that is taken."""
+    no_open: bool = False
+    """Do not open the page in a browser."""
+    model: Annotated[tuple[Path, ...], Option("PATH…")] = ()
+    """Models besides the shipped and the compiled ones: checkpoints, run folders, what `looped compile` wrote."""
+    json: bool = False
+    """Print the address and the models' names as one JSON object."""
+
+
+def run(args: Args) -> int:
+    """Serves until Ctrl-C."""
+    # Threads of one product wait this long (some 50 µs) for each other before they sleep: waking them up costs a wide
+    # model a third of its time, and spinning for longer starves everybody else. Read when torch is loaded.
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    from looped.explorer import app, models
+    from looped.explorer.app import Explorer
+
+    bound = app.listen(args.port)  # a complaint about the port comes before models are read
+    with bound:
+        registry = models.all_models(args.model)
+        for problem in registry.problems:
+            note(f"left out: {problem}")
+
+        def ready() -> None:
+            if args.json:
+                print_json({"url": app.address(bound), "models": list(registry)})
+            else:
+                print(f"the explorer is at {app.address(bound)} (Ctrl-C ends it)")
+            sys.stdout.flush()  # whoever reads this through a pipe waits for it
+
+        app.serve(Explorer(registry).app(), bound, not args.no_open, ready)
+    return 0

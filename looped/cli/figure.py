@@ -1,0 +1,74 @@
+"""`looped figure`: draws from files of results alone; no model, no torch.
+
+$ looped figure results/parity.json results/copy.json --out accuracy.svg
+wrote accuracy.svg
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from looped.cli.arguments import Option, Positional
+from looped.cli.output import note, print_json
+from looped.errors import InputError
+
+
+@dataclass(frozen=True)
+class Args:
+    """Draw results: accuracy by length or loop step, a run's training, a ladder, or who knows when to stop."""
+
+    results: Annotated[tuple[Path, ...], Positional("RESULTS…")]
+    """Files of rows, as `looped evaluate --out` writes them; for --kind training, a run's metrics.jsonl."""
+    out: Annotated[Path, Option("FILE.svg")]
+    """Where to write: .svg, .png or .pdf."""
+    kind: Literal["auto", "length", "step", "training", "ladder", "halting"] = "auto"
+    """What lies across: the length, the loop step, or the gradient step; auto asks the rows. ladder: how far L99 is;
+    halting: who knows when to stop, from the rows of `looped discover`."""
+    title: str = ""
+    """Above the figure."""
+    stop: tuple[str, ...] = ()
+    """Only rows of these stopping rules."""
+    json: bool = False
+    """Print what was drawn as one JSON object."""
+
+
+def run(args: Args) -> int:
+    """Reads, draws, writes."""
+    from looped import figures  # matplotlib takes a second to load
+
+    if not args.results:
+        raise InputError("looped figure needs a file of results to draw")
+    kind = args.kind
+    ladders = figures.read_ladders(args.results) if kind == "ladder" else None
+    if kind == "auto":
+        with contextlib.suppress(InputError):  # then they are something else
+            ladders = figures.read_ladders(args.results)
+    if ladders is not None:
+        kind, rows, figure = "ladder", ladders, figures.ladder(ladders, args.title)
+    elif kind == "training" or (
+        kind == "auto" and all(path.name == "metrics.jsonl" for path in args.results)
+    ):
+        rows = [row for path in args.results for row in figures.read_metrics(path)]
+        kind, figure = "training", figures.training(rows, args.title)
+    else:
+        rows, trained = figures.read_rows(args.results)
+        if args.stop:
+            rows = [row for row in rows if row.get("stop") in args.stop]
+            if not rows:
+                raise InputError(f"there are no rows of the stopping rules {', '.join(args.stop)}")
+        if kind == "auto":
+            kind = "step" if "step" in rows[0] else "length"
+            kind = "halting" if all(map(figures.is_halting, rows)) else kind
+        if kind == "halting":
+            figure = figures.halting(rows, trained, args.title)
+        else:
+            draw = figures.by_step(rows, args.title) if kind == "step" else None
+            figure = draw or figures.accuracy_by_length(rows, trained, args.title)
+    figures.save(figure, args.out)
+    if args.json:
+        print_json({"out": str(args.out), "kind": kind, "rows": len(rows)})
+    note(f"wrote {args.out}")
+    return 0

@@ -1,0 +1,179 @@
+"""`looped reproduce`: a figure of the paper from real runs; does only what is missing, then draws it.
+
+$ looped reproduce main --dry-run
+run                            state   step       loss  measured
+parity-fop-loop-adaptive-fast  done    8000/8000   –       1/1
+copy-fop-loop-adaptive-fast    queued     0/8000   –       0/1
+…
+
+A result that is there counts, wherever its run was trained: with all results at hand it only draws.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from looped import checkpoints, tasks
+from looped.cli.arguments import Option, Positional
+from looped.cli.jobs import BackendArgs, ending, run_batch, show
+from looped.cli.output import note, print_json, print_table
+from looped.errors import InputError
+from looped.evaluation.loading import Precision, parse_lengths
+from looped.evaluation.statistics import over_seeds
+from looped.experiments import paper, queue, results
+from looped.experiments.paper import FigureChoice, PaperFigure
+from looped.experiments.plan import SAMPLES
+from looped.experiments.queue import Job
+from looped.experiments.results import Rows
+
+Names = Annotated[str, Option("A,B,…", default="(default: all)")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Args(BackendArgs):
+    """Reproduce a figure of the paper. The same command again does what is missing."""
+
+    figure: Annotated[str, Positional("FIGURE")]
+    """main, ablation, stopping or rules; beyond the paper: halting, wrong-steps."""
+    recipe: str = "fast"
+    """paper (its hyperparameters), fast (far fewer steps) or quick (a minute a run on a CPU)."""
+    seeds: Annotated[
+        str,
+        Option("A,B,…", default="(default: 0 to 4, of the paper's baselines 0 to 2)"),
+    ] = ""
+    """Seeds of every run, trained side by side."""
+    tasks: Names = ""
+    """Only these tasks."""
+    methods: Names = ""
+    """Only these methods of the figure."""
+    samples: int = SAMPLES
+    """Problems a length."""
+    lengths: Annotated[str, Option(default="(default: some from 1 to twice the paper's)")] = ""
+    """Lengths to measure, for all tasks: 1:60, 10:100:10 or 10,20,40."""
+    precision: Precision = "trained"
+    """Of products when measuring: trained is as in training (bf16 on CUDA, fp32 on a CPU), or fp32 or bf16."""
+    out: Path = Path("runs")
+    """The folder of the runs."""
+    results: Path = Path("results")
+    """The folder of the results; the drawing goes to its folder `figures`."""
+    set: Annotated[tuple[str, ...], Option("KEY=VALUE", repeat=True)] = ()
+    """A field of every run's configuration: --set steps=2000 --set model.width=128."""
+    draw: bool = False
+    """Run nothing: draw from the results that are there, and say how many are missing."""
+    json: bool = False
+    """Print how it ended and where the files are as one JSON object."""
+
+
+def run(args: Args) -> int:
+    """Runs what is missing, and draws once everything is there."""
+    figure = paper.get(args.figure)
+    batch = paper.make_jobs([figure], choice(args), args.results, args.save_every)
+    args.options  # noqa: B018  complains before anything is done
+    if args.dry_run and args.draw:
+        raise InputError(
+            "--dry-run shows what is missing and --draw draws what is there: ask for one of them"
+        )
+    if args.dry_run:
+        return show(batch, args.out, args.json)
+    if args.draw:
+        return _draw_present(figure, batch, args)
+    outcome, status = run_batch(args, args.out, batch)
+    drawn = draw(figure, batch, args.results / "figures") if outcome.ending == "complete" else []
+    if args.json:
+        files = [str(file) for job in batch for file in queue.result_files(job)]
+        print_json({"figure": figure.name, "ending": outcome.ending, "runs": outcome.facts(),
+                    "results": files, "drawn": [str(path) for path in drawn]})  # fmt: skip
+    elif outcome.ending == "complete":
+        _print(batch)
+    note(ending(outcome, args.out))
+    for path in drawn:
+        note(f"wrote {path}")
+    return status
+
+
+def _draw_present(figure: PaperFigure, batch: list[Job], args: Args) -> int:
+    """Draws what can be drawn without running anything."""
+    there = [job for job in batch if not queue.missing_plans(job)]
+    if not there:
+        raise InputError(f"{args.results} holds no result of figure {figure.name} yet")
+    drawn = draw(figure, there, args.results / "figures")
+    if args.json:
+        files = [str(file) for job in there for file in queue.result_files(job)]
+        missing = [job.name for job in batch if job not in there]
+        print_json({"figure": figure.name, "missing": missing,
+                    "results": files, "drawn": [str(path) for path in drawn]})  # fmt: skip
+    else:
+        _print(there)
+    note(f"{len(there)} of {len(batch)} runs have results")
+    for path in drawn:
+        note(f"wrote {path}")
+    return 0
+
+
+def choice(args: Args) -> FigureChoice:
+    """What the words change of a figure."""
+    try:
+        seeds = tuple(int(seed) for seed in args.seeds.split(",")) if args.seeds else ()
+    except ValueError:
+        raise InputError(
+            f"--seeds takes whole numbers separated by commas, not {args.seeds[:40]!r}"
+        ) from None
+    return FigureChoice(
+        args.recipe, seeds, args.set, _names(args.tasks), _names(args.methods), args.samples,
+        tuple(parse_lengths(args.lengths)) if args.lengths else (), args.precision,
+    )  # fmt: skip
+
+
+def draw(figure: PaperFigure, batch: list[Job], folder: Path) -> list[Path]:
+    """Draw a figure from its files of results alone, as SVG and PNG; nothing where matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        note("matplotlib is not installed here: `looped reproduce --draw` draws the figure elsewhere")
+        return []
+    from looped import figures
+
+    rows, trained = figures.read_rows([file for job in batch for file in queue.result_files(job)])
+    kinds = {line.kind for line in figure.lines}
+    if kinds == {"halting"}:
+        drawn = figures.halting(rows, trained)
+    else:
+        drawn = figures.by_step(rows) if kinds == {"steps"} else figures.accuracy_by_length(rows, trained)
+    with checkpoints.disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / f"{figure.name}{suffix}" for suffix in (".svg", ".png")]
+        for path in paths:
+            figures.save(drawn, path)
+    return paths
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _print(batch: list[Job]) -> None:
+    """Means over seeds at the length the paper reports; for curves over steps, where confidence stops."""
+    rows: list[list[object]] = []
+    for job in batch:
+        near = tasks.get(job.config.task).paper.test_length
+        for plan, file in zip(job.plans, queue.result_files(job), strict=True):
+            found = results.read(file, job.config, plan) or []
+            rows += _means(found, near if near in plan.lengths else max(plan.lengths))
+    print_table(["task", "method", "length", "stop", "exact"], rows)
+
+
+def _means(rows: Rows, length: int) -> list[list[object]]:
+    """Lines of the table: task, method, length, stop, mean ± standard error."""
+    groups: dict[tuple[str, str, str], list[float]] = {}
+    for row in rows:
+        if row["length"] == length and row.get("step") == row.get("chosen"):
+            method = ", ".join(filter(None, (row["method"], row.get("variant"))))
+            key = (row["task"], method, row.get("stop", "confidence-batch"))
+            groups.setdefault(key, []).append(row["accuracy"])
+    lines: list[list[object]] = []
+    for (task, method, stop), values in groups.items():
+        spread = over_seeds(values)
+        error = "" if spread.error is None else f" ± {spread.error:.4f}"
+        lines.append([task, method, length, stop, f"{spread.mean:.4f}{error}"])
+    return lines

@@ -1,0 +1,64 @@
+"""`looped tasks`: what can be asked, on which lengths the paper trains, how many steps it takes."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from looped.cli.output import print_json, print_table
+from looped.cli.sample import facts
+from looped.tasks import TASKS, Task
+
+
+@dataclass(frozen=True)
+class Args:
+    """List the tasks: what is asked, training lengths, steps T(n), an example row each."""
+
+    json: bool = False
+    """One JSON object a line, with the input families and the paper's settings too."""
+
+
+def run(args: Args) -> int:
+    """Prints the list."""
+    listed = [describe(task) for task in TASKS.values()]
+    if args.json:
+        for fact in listed:
+            print_json(fact)
+        return 0
+    between = "\n" if sys.stdout.isatty() else " → "  # a person sees the answer below the question
+    rows = [
+        (
+            fact["task"],
+            fact["summary"],
+            f"1..{fact['max_length']}",
+            fact["steps"],
+            f"{fact['input']}{between}{fact['output']}",
+        )
+        for fact in listed
+    ]
+    print_table(("task", "asked for", "trained on", "T(n)", "example row"), rows)
+    return 0
+
+
+def describe(task: Task) -> dict[str, object]:
+    """The facts of one task; its example laid out in the shortest row that ends with a `#`."""
+    question = task.parse(task.example)
+    problems = task.problems([question])
+    size = len(question) + int(problems.answer_length[0]) + 1
+    example = facts(task, problems, size)[0]
+    return {
+        "task": task.name,
+        "summary": task.summary,
+        "max_length": task.paper.max_length,
+        "test_length": task.paper.test_length,
+        "steps": task.steps_formula,
+        "layers": task.paper.layers,
+        "heads": task.paper.heads,
+        "interval": task.paper.interval,
+        "ema": task.paper.ema,
+        "families": list(task.families),
+        "example": task.example,
+        "answer": example["answer"],
+        "input": example["input"],
+        "output": example["output"],
+    }

@@ -1,0 +1,178 @@
+"""`looped trace`: run an n-RASP-L program on a question and show every variable after every step.
+
+$ looped trace copy 10
+copy 10: 2 steps, answer 10
+
+step  variable  1 0 > # #
+   0  seq       1 0 # # #
+   1  seq       · 1 0 # #
+   2  seq       · · 1 0 #
+ out            * * 1 0 #
+
+With --model, each step also shows the output of the program, of its compiled model and of the model named. The program
+of a FILE.py is checked and interpreted; nothing of the file is executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from looped.cli.arguments import Option, Positional
+from looped.cli.output import print_json
+from looped.errors import InputError
+from looped.rasp import programs
+from looped.rasp.program import Program
+from looped.rasp.trace import Trace, shown_steps, trace
+
+if TYPE_CHECKING:  # models need torch, which the program alone does not
+    from looped.solve.beside import Voice
+
+MOST_VALUES = 64_000_000  # of a JSON trace, which is held as a whole
+
+
+@dataclass(frozen=True)
+class Args:
+    """Run an n-RASP-L program on a question and print variable × step."""
+
+    task: Annotated[str, Positional("TASK|FILE.py")]
+    """The task's name, long_multiplication (two factors of any length), or a file with a Program."""
+    question: Annotated[str, Positional("QUESTION")]
+    """As people type it: 1101, 1011+0110, 11*110, "1 4 2 2 4 3"."""
+    name: str | None = None
+    """Which program of a file with several."""
+    model: Annotated[
+        tuple[str, ...],
+        Option("NAME|PATH", default="(repeatable)", repeat=True),
+    ] = ()
+    """Also a shipped model (fast, copy-fast), a run's folder or a checkpoint, beside the program compiled into weights;
+    `compiled` for that alone."""
+    device: str = "auto"
+    """Of the models: auto, cpu, cuda or cuda:N."""
+    json: bool = False
+    """One JSON object with every step; a table leaves out the middle of a long one."""
+
+
+def run(args: Args) -> int:
+    """Trace and print."""
+    program, question = read(args.task, args.question, args.name)
+    if program.file is not None and args.model:
+        raise InputError("--model goes with the program of a task, not of a file; compile the file instead")
+    row = program.row(question)
+    if args.json:
+        _check_size(program, row.tolist())
+    steps = program.total(program.sizes(row.tolist()))
+    keep = None if args.json else shown_steps(steps)
+    done = trace(program, row, keep=keep)
+    fact = facts(done, question)
+    heard = _heard(args, program, question, keep) if args.model else []
+    if args.json:
+        models = {"models": [_told(voice, done) for voice in heard[1:]]} if heard else {}
+        print_json({**fact, "trace": done.json(), **models})
+        return 0
+    shown = fact["answer"] if done.answer else "empty"
+    asked = f"{fact['task']} {_short(str(fact['question']))}"
+    print(f"{asked}: {done.steps} steps, answer {_short(str(shown))}\n")
+    print(done.table(beside=[(voice.name, voice.outputs) for voice in heard]))
+    if heard:
+        print()
+    for voice in heard[1:]:
+        print(_summary(voice, done))
+    return 0
+
+
+def read(name: str, text: str, pick: str | None = None) -> tuple[Program, list[str]]:
+    """The program of that name, or in that file, and the question's tokens."""
+    if name.endswith(".py") or pick is not None:
+        program = programs.find(name, pick)
+        words = text.split()
+        spelled = len(words) != 1 or words[0] in program.vocab.symbols
+        return program, words if spelled else list(words[0])
+
+    from looped import tasks  # tasks need torch, which is slow to import and not needed for --help
+
+    plain = name.strip().replace("-", "_")
+    if plain in tasks.TASKS:
+        return programs.get(plain), tasks.get(plain).parse(text)
+    if plain not in programs.PROGRAMS:
+        known = ", ".join(programs.PROGRAMS)
+        raise InputError(f"unknown task {name[:40]!r}; there are programs for {known}")
+    program = programs.get(plain)
+    (times,) = program.separators
+    question = [times if sign in "*xX" else sign for sign in text if not sign.isspace()]
+    if set(question) - set(program.vocab.symbols) or not 1 <= len(question) <= 2 * tasks.LONGEST:
+        raise InputError(
+            f"a question of {plain} looks like 110*101, with at most {2 * tasks.LONGEST} signs, not {_short(text)!r}"
+        )
+    return program, question
+
+
+def facts(done: Trace, question: list[str]) -> dict[str, object]:
+    """What there is to say about a trace before its steps."""
+    task = None
+    if done.program.file is None:
+        from looped import tasks
+
+        task = tasks.TASKS.get(done.program.name)
+    gap = " " if any(len(symbol) > 1 for symbol in done.program.vocab.symbols) else ""
+    return {
+        "task": done.program.name,
+        "question": task.format_question(question) if task else gap.join(question),
+        "steps": done.steps,
+        "answer": task.format_answer(done.answer) if task else gap.join(done.answer),
+    }
+
+
+def _heard(
+    args: Args, program: Program, question: list[str], keep: Container[int | None] | None
+) -> list[Voice]:
+    from looped import devices
+    from looped.solve.beside import voices
+
+    return voices(program, question, args.model, devices.pick(args.device), keep)
+
+
+def _told(voice: Voice, done: Trace) -> dict[str, object]:
+    """A model beside the program, as JSON."""
+    steps = [
+        {
+            "step": step,
+            "output": output,
+            **({"variables": held} if (held := voice.variables.get(step)) else {}),
+        }
+        for step, output in voice.outputs.items()
+    ]
+    return {
+        "model": voice.name,
+        "answer": voice.answer,
+        "correct": voice.answer == done.answer,
+        "agreed": voice.agreed,
+        **({"held": voice.held} if voice.variables else {}),
+        "steps": steps,
+    }
+
+
+def _summary(voice: Voice, done: Trace) -> str:
+    """`copy-fast: right; it says what the program says after 2 of 2 steps`."""
+    verdict = (
+        "right" if voice.answer == done.answer else f"wrong, {_short(' '.join(voice.answer)) or 'empty'}"
+    )
+    said = f"{voice.name}: {verdict}; it says what the program says after {len(voice.agreed)} of {voice.steps} steps"
+    if not voice.variables:
+        return said
+    return f"{said} and holds the program's variables after {len(voice.held)}"
+
+
+def _check_size(program: Program, row: list[int]) -> None:
+    variables = trace(program, program.row(program.example.split()), keep={0}).variables
+    values = (program.total(program.sizes(row)) + 1) * len(row) * len(variables)
+    if values > MOST_VALUES:
+        raise InputError(
+            f"the whole trace has {values} values, more than {MOST_VALUES}: "
+            "ask a shorter question, or leave out --json"
+        )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:18]}…{text[-18:]}"

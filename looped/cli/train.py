@@ -1,0 +1,161 @@
+"""`looped train`: trains a method on a task into a run's folder; the same command again goes on.
+
+$ looped train copy --recipe quick --seeds 0,1
+training in runs/copy-fop-loop-adaptive-quick
+…
+finished after 1000 of 1000 steps; wrote runs/copy-fop-loop-adaptive-quick
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+from looped import devices
+from looped.cli import display
+from looped.cli.arguments import Option, Positional
+from looped.cli.output import note, print_json
+from looped.errors import InputError
+from looped.experiments import queue
+from looped.training import recipes
+from looped.training.config import TrainConfig
+from looped.training.interrupt import Interrupt
+from looped.training.progress import Listener
+from looped.training.trainer import Cadence, Summary, train
+
+# options that set one field of the configuration, where that has another name
+LONG = {name: f"model.{name}" for name in ("width", "heads", "layers", "bands", "positions", "embedding_std")}
+SHORT = ("seeds", "steps", "interval", "lr", "batch", "max_length", "ema", "backprop")
+
+LOOK_S = 0.25  # seconds between two looks for the wish of `looped cancel`
+
+
+def _setting(metavar: str) -> Option:
+    """An option that changes a field of the recipe's configuration, as text; empty where it is not given."""
+    return Option(metavar, default="(default: the recipe's)")
+
+
+Int = Annotated[str, _setting("INT")]
+Float = Annotated[str, _setting("FLOAT")]
+List = Annotated[str, _setting("A,B,…")]
+
+
+@dataclass(frozen=True)
+class Args:
+    """Train a model. The same command again goes on where the last one ended, however it ended."""
+
+    task: Annotated[str, Positional("TASK")]
+    """The task's name; `looped tasks` lists them."""
+    method: str = "fop-loop-adaptive"
+    """One of the paper's methods, or the two systems it never ran, ut and pondernet."""
+    recipe: str = "fast"
+    """paper (its hyperparameters), fast (far fewer steps), quick (a minute on a CPU) or long (exact far out)."""
+    seeds: Annotated[str, Option("A,B,…")] = "0,1,2,3,4"
+    """Seeds, trained side by side as one computation."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    out: Annotated[Path | None, Option("DIR", default="(default: runs/TASK-METHOD-RECIPE)")] = None
+    """The run's folder."""
+    time_limit: float = math.inf
+    """Stop cleanly after this many seconds, to go on later."""
+    save_every: float = 60.0
+    """Seconds between two checkpoints."""
+    track: bool = False
+    """Also pass the numbers on to trackio."""
+    json: bool = False
+    """Print a summary as one JSON object."""
+    steps: Int = ""
+    """Gradient steps."""
+    interval: Int = ""
+    """Gradient steps between two increases of the maximum length."""
+    lr: List = ""
+    """Peak learning rate, one or one for each seed."""
+    batch: Int = ""
+    """Problems a gradient step."""
+    max_length: Int = ""
+    """Longest training length."""
+    ema: Float = ""
+    """Decay of the average of the weights; 0 for none."""
+    backprop: Int = ""
+    """Loop steps the gradient flows through; 0 for all."""
+    checkpointing: bool = False
+    """Recompute instead of remembering, so that memory hardly grows with the loop."""
+    width: Int = ""
+    """Size of the model's state."""
+    heads: Int = ""
+    """Attention heads."""
+    layers: Int = ""
+    """Layers of the block; of the whole model for methods without a loop."""
+    bands: List = ""
+    """How many positions each of the first heads sees, itself included; further heads see all."""
+    positions: Annotated[str, _setting("KIND")] = ""
+    """none, start, rotary, alibi, learned or randomised."""
+    embedding_std: Float = ""
+    """Initial scale of the token embedding."""
+    init: Annotated[str, Option("START")] = "random"
+    """random; or compiled, the task's n-RASP-L program as weights; or compiled:1e-3, those with so much noise each."""
+    set: Annotated[tuple[str, ...], Option("KEY=VALUE", repeat=True)] = ()
+    """Any field of the configuration: --set warmup=100 --set model.init_std=0.01."""
+
+
+def run(args: Args) -> int:
+    """Trains, and says where the result is."""
+    config = configuration(args)
+    device = devices.pick(args.device)
+    if not args.save_every > 0:
+        raise InputError(f"--save-every must be above 0 seconds, not {args.save_every:g}")
+    folder = args.out or Path("runs") / config.name
+    listeners: list[Listener] = [display.listener()]
+    if args.track:
+        listeners.append(display.Trackio())
+    with Interrupt() as asked:
+        summary = train(
+            config, folder, device,
+            listeners=listeners, stop=_stop_request(folder, asked), time_limit_s=args.time_limit,
+            cadence=Cadence(save_seconds=args.save_every),
+        )  # fmt: skip
+    if args.json:
+        print_json(asdict(summary))
+    note(ending(summary))
+    return asked.status or int(summary.ending == "every seed stopped")
+
+
+def _stop_request(folder: Path, asked: Interrupt) -> Callable[[], bool]:
+    """Whether anybody wants this to stop; asked after every gradient step, so it looks only now and then.
+
+    What `looped cancel` asked for before was for others, or for this command's last sitting.
+    """
+    root = folder.absolute().parent
+    before, looked, wanted = queue.cancel_requested_at(root), time.monotonic(), False
+
+    def stop() -> bool:
+        nonlocal looked, wanted
+        if time.monotonic() - looked > LOOK_S:
+            looked = time.monotonic()
+            wanted = wanted or queue.cancel_requested_at(root) not in (None, before)
+        return wanted or asked()
+
+    return stop
+
+
+def configuration(args: Args) -> TrainConfig:
+    """What the words ask for: a recipe and what is set beside it."""
+    if not args.seeds.strip():
+        raise InputError("--seeds must name at least one seed, such as 0,1,2")
+    given = {LONG.get(name, name): getattr(args, name) for name in (*SHORT, *LONG)}
+    changes = [f"{path}={value}" for path, value in given.items() if value]
+    if args.checkpointing:
+        changes.append("checkpointing=true")
+    config = recipes.from_program(recipes.make(args.task, args.method, args.recipe, (0,)), args.init)
+    return recipes.with_fields(config, [*changes, *args.set])
+
+
+def ending(summary: Summary) -> str:
+    """How it ended, where the files are, and how to go on."""
+    where = f"{summary.ending} after {summary.step} of {summary.steps} steps; wrote {summary.folder}"
+    goes_on = summary.ending in ("interrupted", "time limit")
+    return where + ("; the same command goes on from there" if goes_on else "")

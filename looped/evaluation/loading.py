@@ -1,0 +1,105 @@
+"""Trained runs, ready to measure: all seeds of a folder stacked, or one seed's file.
+
+Also what every measurement is asked for: lengths as people type them, and the precision of matrix products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from looped import loops, methods, runs, serial, tasks
+from looped.errors import InputError
+from looped.evaluation.measure import Subject
+from looped.model import build
+from looped.runs import Trained
+from looped.tasks.base import LONGEST
+from looped.training.config import TrainConfig
+from looped.training.engine import product_dtype
+
+Precision = Literal["fp32", "bf16", "trained"]
+LARGEST_SEED = 2**31 - 1  # of test problems
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """Trained weights, ready to measure."""
+
+    path: Path
+    seeds: list[Trained]
+    subject: Subject
+    products: torch.dtype  # what its matrices are multiplied in
+
+    def origin(self) -> dict[str, object]:
+        """What a result says about the weights behind it."""
+        first = self.seeds[0]
+        return {
+            "run": self.path.resolve().name,
+            "seeds": [seed.seed for seed in self.seeds],
+            "steps": first.step,
+            "commit": first.commit,
+            "config": serial.to_json(first.config),
+        }
+
+
+def load(path: Path, device: torch.device, precision: Precision = "fp32") -> LoadedRun:
+    """Load a run's folder, all seeds stacked, or one seed's file."""
+    if not path.exists():
+        raise InputError(f"there is no run {path}")
+    files = runs.seed_files(path) if path.is_dir() else [path]
+    seeds = [runs.load_seed(file) for file in files]
+    for file, other in zip(files, seeds, strict=True):
+        if other.config != seeds[0].config:
+            raise InputError(f"{file} was trained with another configuration than {files[0]}")
+        if other.step != seeds[0].step:
+            raise InputError(
+                f"{files[0]} was saved at step {seeds[0].step} and {file} at {other.step}: "
+                "go on training, which saves them together"
+            )
+    return stack(path, seeds, device, precision)
+
+
+def stack(path: Path, seeds: list[Trained], device: torch.device, precision: Precision = "fp32") -> LoadedRun:
+    """Stack the seeds of one model, found at `path`."""
+    config = seeds[0].config
+    model = build(config.model)
+    dtype = precision_of(config, device, precision)
+    with torch.no_grad():
+        weights = model.prepare(torch.stack([seed.row for seed in seeds]).to(device), dtype)
+    subject = Subject(
+        tasks.get(config.task), methods.get(config.method), model, weights,
+        tuple(seed.seed for seed in seeds), config.max_length, config.recipe, loops.parse(config.loops),
+    )  # fmt: skip
+    return LoadedRun(path, seeds, subject, dtype)
+
+
+def precision_of(config: TrainConfig, device: torch.device, wanted: Precision) -> torch.dtype:
+    """The type that matrices are multiplied in; states are in fp32 or finer."""
+    if wanted == "trained":
+        return product_dtype(config, device.type == "cuda")
+    if wanted == "bf16":
+        return torch.bfloat16
+    # a compiled model holds large whole numbers and asks for more itself
+    return torch.promote_types(torch.float32, getattr(torch, config.model.precision))
+
+
+def parse_lengths(text: str) -> list[int]:
+    """Read `1:60`, `1:60:5` or `10,20,40` as lengths, in order and without repeats."""
+    complaint = InputError(
+        f"lengths are written 1:60, 1:60:5 or 10,20,40 with numbers from 1 to {LONGEST}, not {text[:40]!r}"
+    )
+    found: list[int] = []
+    for part in text.split(","):
+        numbers = part.strip().split(":")
+        if len(numbers) > 3 or not all(number.isdecimal() and len(number) <= 9 for number in numbers):
+            raise complaint
+        values = [int(number) for number in numbers]
+        first, last = values[0], values[min(1, len(values) - 1)]
+        step = values[2] if len(values) == 3 else 1
+        if not (1 <= first <= last <= LONGEST and step >= 1):
+            raise complaint
+        found += range(first, last + 1, step)
+    return list(dict.fromkeys(found))

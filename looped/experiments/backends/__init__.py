@@ -1,0 +1,335 @@
+"""Backends that run jobs: one small interface, the scheduling they share, and a row for each of them.
+
+A backend gets jobs from the queue of a folder (`queue.put`) and runs `worker.py` for each until it is done, has failed
+for good or is cancelled. The status of a job is in its folder; a backend adds what only it knows: what is waiting, and
+that a worker was lost and another one started. A further backend is a module with a class and a row in `BACKENDS`;
+packages it needs are an extra of the project.
+
+`Pool` decides which jobs wait, which are started, and what follows from how a worker ended; a backend says in five
+methods how workers are started. A worker that dies is started again and goes on from its last checkpoint, or from the
+last length it has measured. Its job is given up when it dies repeatedly without progress, or cannot be done.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+
+import looped
+from looped import locks, runs
+from looped.errors import InputError
+from looped.experiments import queue
+from looped.experiments.queue import Job, Status
+from looped.experiments.worker import CRASHED, FULL, HELD, IMPOSSIBLE
+
+
+@dataclass(frozen=True)
+class BackendOptions:
+    """What a person may say to an engine; what one does not understand, `start` refuses."""
+
+    workers: int = 0  # at once; 0: as many as the devices
+    device: str = "auto"  # auto, cpu, cuda or cuda:N
+    address: str = ""  # of a Ray cluster; empty: a new one on this machine
+    sbatch: tuple[str, ...] = ()  # options of Slurm's sbatch: `partition=gpu`, `time=4:00:00`
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.workers <= 10_000:
+            raise InputError(
+                f"the number of workers must be from 0 (as many as devices) to 10000, not {self.workers}"
+            )
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A submitted job, for whoever submitted it."""
+
+    job: Job
+    number: str  # by which the engine knows it
+
+
+class Backend(ABC):
+    """Runs jobs of one folder."""
+
+    def __init__(self, root: Path, options: BackendOptions) -> None:
+        self.root, self.options = root, options
+
+    @abstractmethod
+    def submit(self, jobs: Sequence[Job]) -> list[Handle]:
+        """Takes jobs in, to be run in this order as far as there is room."""
+
+    @abstractmethod
+    def poll(self, handles: Sequence[Handle]) -> list[Status]:
+        """How they stand now; also the moment at which an engine does its work. Never waits."""
+
+    @abstractmethod
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        """Asks those that run to save and stop, and starts none of the others; `poll` tells when it is so."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of everything; what still runs is asked to save and stop."""
+
+
+@dataclass(frozen=True)
+class BackendEntry:
+    """Where an engine is and what it needs."""
+
+    module: str
+    engine: str  # the class
+    package: str = ""  # that must be installed
+    extra: str = ""  # of the project, which brings it
+    commands: tuple[str, ...] = ()  # that must be on the PATH
+    takes: tuple[str, ...] = ()  # options that it alone understands
+
+
+BACKENDS: dict[str, BackendEntry] = {
+    "local": BackendEntry("looped.experiments.backends.local", "Local"),
+    "ray": BackendEntry("looped.experiments.backends.ray", "Ray", package="ray", extra="ray", takes=("address",)),
+    "slurm": BackendEntry(
+        "looped.experiments.backends.slurm", "Slurm",
+        commands=("sbatch", "squeue", "scancel"), takes=("sbatch",),
+    ),
+}  # fmt: skip
+
+
+def check(name: str, options: BackendOptions) -> BackendEntry:
+    """The row of an engine; raises if there is none of that name, or it does not take an option."""
+    if name not in BACKENDS:
+        raise InputError(f"unknown engine {name[:40]!r}; the engines are {', '.join(BACKENDS)}")
+    row = BACKENDS[name]
+    for other, theirs in BACKENDS.items():
+        for option in theirs.takes:
+            if option not in row.takes and getattr(options, option):
+                raise InputError(f"--{option} is for the engine {other}, not for {name}")
+    return row
+
+
+def start(name: str, root: Path, options: BackendOptions | None = None) -> Backend:
+    """The engine of that name, for the jobs of a folder."""
+    options = options or BackendOptions()
+    row = check(name, options)
+    for command in row.commands:
+        if shutil.which(command) is None:
+            raise InputError(f"the engine {name} needs the command {command}, which is not on the PATH here")
+    if row.package:
+        try:
+            import_module(row.package)
+        except ImportError:
+            raise InputError(
+                f"the engine {name} needs the package {row.package}: pip install 'looped[{row.extra}]'"
+            ) from None
+    engine = getattr(import_module(row.module), row.engine)(root, options)
+    assert isinstance(engine, Backend)
+    return engine
+
+
+KILLS, CRASHES = 10, 3  # how often in a row a worker may be killed, or crash, without getting on
+GRACE_S = 60.0  # for saving, when the engine is closed
+
+
+@dataclass(frozen=True)
+class WorkerEnd:
+    """How a worker ended."""
+
+    status: int  # its exit status; below 0 the signal that killed it
+    why: str = ""  # where an engine knows better than the status
+    wanted: bool = False  # somebody stopped it for good, by the engine's own means
+
+
+LOST = -int(signal.SIGKILL)  # the status of a worker of which nothing is known but that it is gone
+
+
+@dataclass
+class PoolJob:
+    """A job of an engine and what happened to it."""
+
+    job: Job
+    started: bool = False
+    deaths: int = 0  # in a row, without getting on
+    got: tuple[int, int, int] = (-1, 0, 0)  # at the last death: step saved, plans done, lengths kept
+    ended: Status | None = None
+    reason: str = ""  # of the last death
+    results: list[Path] = field(init=False)  # a file for each plan
+
+    def __post_init__(self) -> None:
+        self.results = queue.result_files(self.job)
+
+
+class Pool(Backend):
+    """Starts waiting jobs where there is room, and those again whose worker died."""
+
+    def __init__(self, root: Path, options: BackendOptions) -> None:
+        super().__init__(root, options)
+        self.tasks: dict[str, PoolJob] = {}
+        self._queue: deque[str] = deque()
+        self._cancelled = False
+
+    # --- what an engine says ------------------------------------------------------------------------------
+    @abstractmethod
+    def room(self) -> int:
+        """How many more workers may be started now."""
+
+    @abstractmethod
+    def start(self, names: Sequence[str]) -> Sequence[str]:
+        """Starts workers for these jobs; the names of those it could start, the others wait."""
+
+    @abstractmethod
+    def ended(self) -> dict[str, WorkerEnd]:
+        """The workers that have ended since it was last asked; each is named once."""
+
+    @abstractmethod
+    def request_stop(self, names: Sequence[str]) -> None:
+        """Asks the workers of these jobs to save and stop."""
+
+    @abstractmethod
+    def release(self, names: Sequence[str]) -> None:
+        """Ends the workers of these jobs, which did not stop in time, and lets go of everything."""
+
+    def waiting_for(self, name: str) -> str | None:
+        """What a started job still waits for; None once its worker runs."""
+        return None
+
+    # --- an engine's four methods -------------------------------------------------------------------------
+    def submit(self, jobs: Sequence[Job]) -> list[Handle]:
+        """Queues jobs."""
+        for job in jobs:
+            assert job.name not in self.tasks, f"{job.name} was submitted twice"
+            self.tasks[job.name] = PoolJob(job)
+            self._queue.append(job.name)
+        return [Handle(job, job.name) for job in jobs]
+
+    def poll(self, handles: Sequence[Handle]) -> list[Status]:
+        """Notices deaths, fills the room there is, and says how everything stands."""
+        self._collect_ended()
+        self._fill()
+        return [self._status(self.tasks[handle.number]) for handle in handles]
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        """Asks those that were started once, and forgets the others."""
+        self._collect_ended()
+        names = {handle.number for handle in handles}
+        self._queue = deque(name for name in self._queue if name not in names)
+        self._cancelled = True
+        for task in (self.tasks[name] for name in names):
+            if not task.started and task.ended is None:
+                task.ended = replace(queue.status_of(self.root, task.job), state="cancelled")
+        self.request_stop([name for name in self._started() if name in names])
+
+    def close(self) -> None:
+        """Waits until everybody has saved, then ends whoever has not."""
+        if not self._cancelled:
+            self.cancel([Handle(task.job, name) for name, task in self.tasks.items()])
+        deadline = time.monotonic() + GRACE_S
+        while self._started() and time.monotonic() < deadline:
+            self._collect_ended()
+            time.sleep(0.02)
+        self.release(self._started())
+
+    def adopt(self, names: Sequence[str]) -> None:
+        """Takes jobs for started, whose workers an earlier driver has left behind."""
+        for name in names:
+            self._queue.remove(name)
+            self.tasks[name].started = True
+
+    # --- the book-keeping ---------------------------------------------------------------------------------
+    def _started(self) -> list[str]:
+        return [name for name, task in self.tasks.items() if task.started]
+
+    def _fill(self) -> None:
+        """Starts as many as there is room for, leaving out what somebody else is working on."""
+        room, ready = self.room(), list[str]()
+        for _ in range(len(self._queue)):
+            if len(ready) >= room or queue.is_cancelled(self.root):
+                break
+            name = self._queue.popleft()
+            status = queue.status_of(self.root, self.tasks[name].job)
+            if status.state == "done":
+                self.tasks[name].ended = status
+            elif status.state == "running":
+                self._queue.append(name)
+            else:
+                queue.put(self.root, self.tasks[name].job)  # another driver may want it for other plans
+                ready.append(name)
+        started = self.start(ready) if ready else ()
+        for name in started:
+            self.tasks[name].started = True
+        self._queue.extendleft(name for name in reversed(ready) if name not in started)
+
+    def _collect_ended(self) -> None:
+        for name, end in self.ended().items():
+            self._after_end(self.tasks[name], end)
+
+    def _after_end(self, task: PoolJob, end: WorkerEnd) -> None:
+        """Draws the consequence of a worker's end: done, failed for good, or another try."""
+        task.started = False
+        standing = queue.status_of(self.root, task.job)
+        if standing.state == "done":
+            task.ended = standing
+        elif self._cancelled or queue.is_cancelled(self.root):
+            task.ended = replace(standing, state="cancelled")
+        elif end.wanted:
+            task.ended = replace(standing, state="cancelled", reason=end.why)
+        elif end.status == HELD:
+            self._queue.append(task.job.name)
+        else:
+            self._retry_or_fail(task, end, standing)
+
+    def _retry_or_fail(self, task: PoolJob, end: WorkerEnd, standing: Status) -> None:
+        """Gives a job up, or queues it again."""
+        step = queue.saved_step(self.root / task.job.name / runs.STATE) or 0
+        got = step, standing.measured, queue.kept_lengths(self.root, task.job)
+        task.deaths = 1 if got > task.got else task.deaths + 1
+        task.got = got
+        task.reason = end.why or _reason(end.status, standing)
+        final = end.status in (IMPOSSIBLE, FULL) or "every seed stopped" in task.reason
+        patience = KILLS if end.status < 0 or end.status > 128 else CRASHES
+        if final or task.deaths >= patience:
+            often = "" if final else f" ({task.deaths} times without getting on)"
+            task.ended = replace(standing, state="failed", reason=task.reason + often)
+            queue.fail(self.root, task.job.name, task.ended.reason)
+        else:
+            self._queue.appendleft(task.job.name)
+
+    def _status(self, task: PoolJob) -> Status:
+        """What this engine knows, and the folder's word for the rest."""
+        if task.ended is not None:
+            return task.ended
+        step, loss = queue.last_report(self.root / task.job.name)
+        measured = sum(file.is_file() for file in task.results)  # asked often: a look has to be enough
+        waits = self.waiting_for(task.job.name) if task.started else ""
+        busy = task.started and (waits is None or self._cancelled)  # whoever was asked is heard to the end
+        if busy or locks.is_held(queue.queue_file(self.root, f"{task.job.name}.lock")):
+            return Status("running", step, loss, measured, task.reason)
+        return Status("queued", step, loss, measured, waits or task.reason)
+
+
+def environment() -> dict[str, str]:
+    """A worker's environment: this very package, and one thread for each worker unless told otherwise."""
+    paths = [package_folder(), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def package_folder() -> str:
+    """The folder that this package is imported from."""
+    return str(Path(looped.__file__).resolve().parents[1])
+
+
+def _reason(status: int, standing: Status) -> str:
+    """Why a worker ended, in words."""
+    if status == FULL:
+        return standing.reason or "the disk is full"
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    if status > 128:
+        return f"stopped by {signal.Signals(status - 128).name}"
+    if standing.reason:
+        return standing.reason
+    return f"its worker ended with status {status}" + (" (see its log)" if status == CRASHED else "")

@@ -1,0 +1,148 @@
+"""The engine for a Ray cluster: one Ray task for each job, on whatever node has a GPU or a core free.
+
+Ray places the tasks and tells when a node is lost; when to try again is decided as for every engine (`pool.py`), so
+Ray's own retries are off. A task starts a worker as a child (`child.py`). The folder of the runs must be one
+that all nodes share, under the same path, and the package must be installed on each. Ray passes the words of a
+command between its processes; no pickle is ever kept in the folders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import secrets
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import exceptions as lost
+
+from looped import devices
+from looped.errors import InputError
+from looped.experiments import child, queue
+from looped.experiments.backends import LOST, BackendOptions, Pool, WorkerEnd, package_folder
+from looped.experiments.worker import CRASHED
+
+MANY = 10_000  # tasks that may wait in Ray
+KNOCK_S = 5.0
+STOPPED = 143  # the status of a worker that was asked to stop
+
+
+class Ray(Pool):
+    """Jobs as tasks of a Ray cluster."""
+
+    def __init__(self, root: Path, options: BackendOptions) -> None:
+        super().__init__(root.resolve(), options)
+        if options.device not in ("auto", "cpu", "cuda"):
+            raise InputError(
+                f"Ray chooses the GPU of a run itself: the device is auto, cpu or cuda, not {options.device!r}"
+            )
+        address = options.address or os.environ.get("RAY_ADDRESS", "")
+        if not address:
+            devices.find(options.device)  # a cluster on this machine has what this machine has
+        connect(address, options.workers)
+        self.share = share(options, ray.cluster_resources().get("GPU", 0.0))
+        self._refs: dict[str, Any] = {}
+        self._stop_request = queue.queue_file(
+            self.root, f"_stop-{secrets.token_hex(8)}"
+        )  # this driver's, to stop
+
+    def room(self) -> int:
+        """Ray queues what has no room; only an upper bound on workers is kept here."""
+        return (self.options.workers or MANY) - len(self._refs)
+
+    def start(self, names: Sequence[str]) -> Sequence[str]:
+        """A task for each."""
+        device = "cuda" if "num_gpus" in self.share else "cpu"
+        task = ray.remote(child.run_worker)
+        for name in names:
+            words = [str(queue.queue_file(self.root, f"{name}.json")), "--device", device]
+            log = str(queue.queue_file(self.root, f"{name}.log"))
+            placed = task.options(name=name, max_retries=0, **self.share)
+            self._refs[name] = placed.remote(words, log, str(Path.cwd()), str(self._stop_request))
+        return names
+
+    def ended(self) -> dict[str, WorkerEnd]:
+        """Tasks that returned, and those that are lost."""
+        if not self._refs:
+            return {}
+        names = {ref: name for name, ref in self._refs.items()}
+        ready, _ = ray.wait(list(names), num_returns=len(names), timeout=0)
+        return {names[ref]: _end(self._refs.pop(names[ref])) for ref in ready}
+
+    def request_stop(self, names: Sequence[str]) -> None:
+        """Tasks that run see the wish, or an interrupt; those that wait in Ray never start."""
+        if names:
+            self._stop_request.touch()
+        for name in names:
+            ray.cancel(self._refs[name], force=False)
+
+    def release(self, names: Sequence[str]) -> None:
+        """Leaves the cluster; one that was started here ends."""
+        for name in names:
+            with contextlib.suppress(lost.RayError):
+                ray.cancel(self._refs[name], force=True)
+        ray.shutdown()
+        self._stop_request.unlink(missing_ok=True)
+
+    def waiting_for(self, name: str) -> str | None:
+        """Ray does not say which tasks run, the run's lock does."""
+        return ""
+
+
+def connect(address: str, workers: int) -> None:
+    """Joins the cluster at an address; without one, starts one of this machine alone."""
+    if address:
+        _knock(address)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+    local: dict[str, Any] = {"include_dashboard": False, "num_cpus": workers or None}
+    try:
+        ray.init(
+            address=address or "local", log_to_driver=False, logging_level=logging.ERROR,
+            runtime_env={"env_vars": {"PYTHONPATH": package_folder()}}, **({} if address else local),
+        )  # fmt: skip
+    except (OSError, ValueError, RuntimeError, AssertionError, lost.RayError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise InputError(f"no Ray cluster at {address or 'this machine'}: {why}") from None
+
+
+def _knock(address: str) -> None:
+    """Raises if nobody listens at HOST:PORT; Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        try:
+            socket.create_connection((host, int(port)), KNOCK_S).close()
+        except (OSError, OverflowError) as error:
+            raise InputError(f"no Ray cluster at {address}: {error}") from None
+
+
+def share(options: BackendOptions, gpus: float) -> dict[str, float]:
+    """What a task asks of Ray: a core, and a GPU or, where there are more workers than GPUs, a part of one.
+
+    `share(Options(workers=16), gpus=8)` is `{"num_cpus": 1, "num_gpus": 0.5}`.
+    """
+    if options.device == "cpu" or (options.device == "auto" and not gpus):
+        return {"num_cpus": 1}
+    each = math.ceil(options.workers / gpus) if gpus else 1
+    part = math.floor(1e4 / each) / 1e4 if each > 1 else 1  # Ray counts in ten-thousandths
+    return {"num_cpus": 1, "num_gpus": part}
+
+
+def _end(ref: Any) -> WorkerEnd:
+    """How a task ended."""
+    try:
+        return WorkerEnd(ray.get(ref))
+    except lost.TaskCancelledError:
+        return WorkerEnd(STOPPED)
+    except lost.RayTaskError as error:
+        return WorkerEnd(CRASHED, " ".join(f"{type(error.cause).__name__}: {error.cause}".split())[:400])
+    except lost.OutOfMemoryError:
+        return WorkerEnd(LOST, "its node ran out of memory")
+    except lost.NodeDiedError:
+        return WorkerEnd(LOST, "its node was lost")
+    except lost.RayError as error:
+        return WorkerEnd(LOST, f"lost by Ray ({type(error).__name__})")

@@ -1,0 +1,41 @@
+"""Start a worker as a child of a scheduler's process. Imports Python alone, so that this process stays small.
+
+The scheduler may end the calling process at any moment; the worker then notices that its parent is gone, saves and
+stops. A process of its own also gives every job a fresh torch, and frees its memory.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+LOOK_S = 0.1  # between two looks at the child and for a request to stop
+
+
+def run_worker(words: Sequence[str], log: str, folder: str, stop_file: str) -> int:
+    """Run a worker with these words in a folder until it ends; its exit status.
+
+    It is asked to save and stop, once, when this process is interrupted or the file `stop_file` appears: not every
+    scheduler interrupts reliably.
+    """
+    with open(log, "ab") as file:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "looped.experiments.worker", *words, "--parent", str(os.getpid())],
+            stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=folder,
+            env={"OMP_NUM_THREADS": "1", **os.environ}, start_new_session=True,
+        )  # fmt: skip
+    asked = False
+    while True:
+        try:
+            while (status := worker.poll()) is None:
+                if not asked and os.path.exists(stop_file):
+                    raise KeyboardInterrupt
+                time.sleep(LOOK_S)
+            return status
+        except KeyboardInterrupt:
+            if not asked:  # a second signal would end the worker before it has saved
+                asked = True
+                worker.terminate()

@@ -1,0 +1,282 @@
+"""The queue of a folder of runs: which jobs are asked for, and their status, read from the disk. Starts nothing.
+
+    DIR/NAME/                a run's folder, as `looped train` makes it
+    DIR/.jobs/NAME.json      what is asked for: configuration and measurement plans
+    DIR/.jobs/NAME.lock      held by the worker of the job
+    DIR/.jobs/NAME.log       the worker's output
+    DIR/.jobs/NAME.failed    why it ended, if it failed
+    DIR/.jobs/NAME.PLAN.part what was measured of a plan so far
+    DIR/.jobs/cancel         the request that every worker in DIR saves and stops
+
+No state is kept anywhere else. A job is done if its weights are trained to the last step and every result is there; it
+runs while its lock is held, which the operating system frees when the worker dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from safetensors import SafetensorError, safe_open
+
+from looped import checkpoints, runs, serial
+from looped.errors import InputError
+from looped.experiments import results
+from looped.experiments.plan import MeasurementPlan, check_name
+from looped.locks import hold, is_held
+from looped.training.config import TrainConfig
+
+State = Literal["queued", "running", "done", "failed", "cancelled"]
+QUEUE_FOLDER, CANCEL = ".jobs", "cancel"
+TAIL = 1 << 16  # bytes at the end of the metrics that hold the last report
+WRITING_S = 30.0  # longest wait for somebody who writes a job down
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, trained and measured."""
+
+    name: str  # of its folder
+    config: TrainConfig
+    plans: tuple[MeasurementPlan, ...] = ()
+    results: str = ""  # the folder of its results
+    save_seconds: float = 60.0  # between two checkpoints
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.plans and not self.results:
+            raise InputError(f"{self.name} is to be measured but has no folder for its results")
+        if not self.save_seconds > 0:
+            raise InputError(f"the seconds between two checkpoints must be above 0, not {self.save_seconds}")
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a job stands."""
+
+    state: State
+    step: int = 0  # gradient steps taken
+    loss: float | None = None  # mean over seeds, at the last report
+    measured: int = 0  # plans done
+    reason: str = ""  # why it failed, or what it waits for
+
+
+def facts(job: Job, status: Status) -> dict[str, Any]:
+    """A job and how it stands, for a machine."""
+    return {
+        "run": job.name,
+        "task": job.config.task,
+        "method": job.config.method,
+        "recipe": job.config.recipe,
+        "seeds": list(job.config.seeds),
+        "state": status.state,
+        "step": status.step,
+        "steps": job.config.steps,
+        "loss": status.loss,
+        "measured": status.measured,
+        "plans": len(job.plans),
+        "reason": status.reason,
+    }
+
+
+# --- the desk: what is asked for ---------------------------------------------------------------------------
+def queue_file(root: Path, name: str) -> Path:
+    """A file on the desk of a folder of runs."""
+    return root / QUEUE_FOLDER / name
+
+
+def put(root: Path, job: Job) -> None:
+    """Writes down what is asked for; the same job again changes nothing."""
+    path = queue_file(root, f"{job.name}.json")
+    with checkpoints.disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    data = (json.dumps(serial.to_json(job), indent=1) + "\n").encode()
+    lock = hold(queue_file(root, "lock"), WRITING_S)  # two drivers may want to write the same job
+    if lock is None:
+        raise InputError(f"somebody has been writing in {path.parent} for {WRITING_S:g} seconds")
+    with lock:
+        if not path.exists() or path.read_bytes() != data:
+            checkpoints.write(path, data)
+
+
+def read_job(path: Path) -> Job:
+    """A job as it was written down."""
+    if not path.is_file():
+        raise InputError(f"there is no job {path}")
+    if path.stat().st_size > runs.LARGEST_CONFIG:
+        raise InputError(f"{path} is too large for a job")
+    try:
+        data = serial.parse(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text") from None
+    job = serial.from_json(Job, data, str(path))
+    if job.name != path.stem:
+        raise InputError(f"{path} is the job of another run, {job.name!r}")
+    return job
+
+
+def jobs_in(root: Path) -> tuple[list[Job], list[str]]:
+    """Every job in a folder by name, and runs that were trained there without being one; what is wrong with others."""
+    if not root.is_dir():
+        raise InputError(f"there is no folder {root}")
+    found: dict[str, Job] = {}
+    problems: list[str] = []
+    for path in (*sorted((root / QUEUE_FOLDER).glob("*.json")), *sorted(root.glob(f"*/{runs.CONFIG}"))):
+        is_run = path.name == runs.CONFIG and path.parent.name != QUEUE_FOLDER
+        name = path.parent.name if is_run else path.stem
+        try:
+            if name not in found:
+                found[name] = Job(name, runs.read_config(path.parent)) if is_run else read_job(path)
+        except InputError as error:  # one damaged file is no reason to say nothing of the rest
+            problems.append(str(error))
+    return [found[name] for name in sorted(found)], problems
+
+
+def check_folder(root: Path, job: Job) -> None:
+    """Raises if a job's folder holds a run of another configuration."""
+    folder = root / job.name
+    if (folder / runs.CONFIG).exists():
+        odd = serial.differences(runs.read_config(folder), job.config)
+        if odd:
+            raise InputError(
+                f"{folder} holds a run of another configuration ({'; '.join(odd[:3])}); choose another --out"
+            )
+
+
+# --- how it stands -----------------------------------------------------------------------------------------
+def status_of(root: Path, job: Job) -> Status:
+    """How a job stands, from its files alone."""
+    folder = root / job.name
+    step, loss = last_report(folder)
+    missing = missing_plans(job)
+    measured = len(job.plans) - len(missing)
+    if not missing and (job.plans or trained(folder, job.config)):
+        return Status("done", job.config.steps, loss, measured)
+    if is_held(queue_file(root, f"{job.name}.lock")) or is_held(folder / "lock"):
+        return Status("running", step, loss, measured)
+    reason = failure(root, job.name)
+    if reason:
+        return Status("failed", step, loss, measured, reason)
+    return Status("cancelled" if is_cancelled(root) else "queued", step, loss, measured)
+
+
+def result_files(job: Job) -> list[Path]:
+    """Where the results of a job's plans are kept."""
+    return [results.file_of(Path(job.results), job.name, plan) for plan in job.plans]
+
+
+def missing_plans(job: Job) -> list[MeasurementPlan]:
+    """The plans whose results are not there; raises for a file that holds something else."""
+    files = zip(job.plans, result_files(job), strict=True)
+    return [plan for plan, file in files if results.read(file, job.config, plan) is None]
+
+
+def part_file(root: Path, job: Job, plan: MeasurementPlan) -> Path:
+    """Where a worker keeps what it has measured of a plan so far."""
+    return queue_file(root, f"{job.name}.{plan.name}.part")
+
+
+def kept_lengths(root: Path, job: Job) -> int:
+    """How many lengths are measured and kept of plans that are not done; what cannot be read counts for nothing."""
+    return sum(results.kept_lengths(part_file(root, job, plan)) for plan in job.plans)
+
+
+def trained(folder: Path, config: TrainConfig) -> bool:
+    """Whether every seed's weights are those of the last step."""
+    steps = {saved_step(folder / f"seed-{seed}.safetensors") for seed in config.seeds}
+    return steps == {config.steps}
+
+
+def saved_step(path: Path) -> int | None:
+    """The gradient step a checkpoint says it was taken at; None where it says nothing."""
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            text = (file.metadata() or {}).get("step", "")
+    except (SafetensorError, OSError, UnicodeDecodeError, RuntimeError):
+        return (
+            None  # damaged, or replaced by its run while it was being opened: torch says that by RuntimeError
+        )
+    return int(text) if text.isdecimal() and len(text) < 19 else None
+
+
+def last_report(folder: Path) -> tuple[int, float | None]:
+    """The last step in a run's metrics and the mean loss of its seeds there; reads only the end of the file."""
+    step = 0
+    losses: list[float] = []
+    for row in _tail(folder / runs.METRICS):
+        if row.get("kind") != "training" or not isinstance(row.get("step"), int):
+            continue
+        if row["step"] != step:
+            step, losses = row["step"], []
+        if isinstance(row.get("loss"), float):
+            losses.append(row["loss"])
+    return step, sum(losses) / len(losses) if losses else None
+
+
+def _tail(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines at the end of a file of JSON lines."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - TAIL))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            row = serial.parse(line.decode("utf-8"), str(path))
+            if isinstance(row, dict):
+                yield row
+
+
+# --- failing and cancelling --------------------------------------------------------------------------------
+def fail(root: Path, name: str, reason: str) -> None:
+    """Writes down why a job failed, if that is still possible."""
+    with contextlib.suppress(OSError, InputError):
+        checkpoints.write(
+            queue_file(root, f"{name}.failed"), (" ".join(reason.split())[:2000] + "\n").encode()
+        )
+
+
+def failure(root: Path, name: str) -> str:
+    """Why a job failed; empty if it did not."""
+    try:
+        return queue_file(root, f"{name}.failed").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def clear_failure(root: Path, name: str) -> None:
+    """Forgets a failure, for another try."""
+    queue_file(root, f"{name}.failed").unlink(missing_ok=True)
+
+
+def cancel(root: Path) -> None:
+    """Asks everybody who works in a folder to save and stop."""
+    queue_file(root, CANCEL).parent.mkdir(parents=True, exist_ok=True)
+    queue_file(root, CANCEL).touch()
+
+
+def clear_cancel(root: Path) -> None:
+    """Takes the wish back, for another start."""
+    queue_file(root, CANCEL).unlink(missing_ok=True)
+
+
+def is_cancelled(root: Path) -> bool:
+    """Whether somebody asked to stop."""
+    return queue_file(root, CANCEL).exists()
+
+
+def cancel_requested_at(root: Path) -> int | None:
+    """A number that changes whenever somebody asks to stop; None if nobody does."""
+    try:
+        return queue_file(root, CANCEL).stat().st_mtime_ns
+    except OSError:
+        return None

@@ -1,0 +1,259 @@
+"""What is computed for a page: one question through one model, step by step, and attention weights.
+
+    start   the row that is fed in, the target and where it begins, T(n), how many steps will be run
+    steps   at every position the likeliest tokens and their probabilities; confidence, entropy, change
+    end     at which step each stopping rule would have stopped, and what it would have answered
+
+Steps are computed as they are asked for (`advance`), so that the server can serve others in between and a person can
+cancel a run. Attention weights are taken from the same pass that `LoopedTransformer.step` makes, layer by layer.
+
+Shapes: K steps at a time, L positions, W of them from the answer's first on, D width.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from looped.evaluation import stopping
+from looped.evaluation.grid import StepGrid
+from looped.evaluation.reading import is_done, motion, read, window_start
+from looped.explorer.models import Query
+from looped.model import attention, block
+from looped.solve.solver import text_of
+from looped.solve.threads import fitting_threads
+from looped.vocab import Vocab
+
+KEPT = 4  # tokens a position whose shares are told; the rest are "others"
+# Those that look at one question alone, in the order in which they are listed.
+RULES = ("oracle", "confidence", "threshold", "converged", "settled", "halt", "halt-mode")
+
+Keep = Callable[[int, Float[Tensor, "L D"]], None]  # told of every step and the state after it
+
+
+@dataclass(frozen=True)
+class LoopStep:
+    """What is seen after one step."""
+
+    step: int
+    tokens: np.ndarray  # uint16 [4, L], the likeliest first
+    shares: np.ndarray  # uint16 [4, L], of 65535
+    confidence: float  # exp of minus the mean cross entropy with its own answer, over what counts
+    entropy: float  # mean over what counts, in bits
+    change: float  # how far the state has moved, relative to its size, over what counts
+    rewritten: int  # positions that count whose token is another than before
+    correct: bool
+    answer: str
+
+
+class WatchedLoop:
+    """A loop in progress."""
+
+    def __init__(self, asked: Query, keep: Keep = lambda step, state: None) -> None:
+        solver = asked.model.solver
+        self.asked, self._keep = asked, keep
+        self.model, self.weights, self.task = solver.model, solver.weights, solver.task
+        self.batch = asked.batch()
+        self.start = window_start(self.batch.loss_mask)  # where the answer begins
+        self.computed = 0.0  # seconds
+        self.state: Float[Tensor, "L D"] | None = None  # after the last step so far
+        self._seen: Float[Tensor, "L D"] | None = None  # what was read of it
+        self._answer: Int[Tensor, "W"] | None = None  # and decoded
+        config = self.model.config
+        self._past = StepHistory(
+            done=None if config.halt is None else [], halting=None if config.halting == "none" else []
+        )
+        self._unrolled = self._loop()
+
+    @property
+    def vocab(self) -> Vocab:
+        """The names of the ids in a row."""
+        return self.task.vocab
+
+    @property
+    def expected(self) -> str:
+        """The right answer."""
+        return self.task.format_answer(self.task.solve(list(self.asked.tokens)))
+
+    @property
+    def done(self) -> int:
+        """Steps so far."""
+        return len(self._past.answers)
+
+    @property
+    def over(self) -> bool:
+        """Whether all steps are done."""
+        return self.done == self.asked.steps
+
+    def advance(self, seconds: float, most: int | None = None) -> list[LoopStep]:
+        """The next steps, as many as fit the time but at least one; none when the loop is over.
+
+        The time is what this thread has worked: on a busy machine, waiting would use it up.
+        """
+        began, worked = time.perf_counter(), time.thread_time()
+        read: list[Tensor] = []
+        first = self.done + 1
+        with torch.inference_mode(), fitting_threads(self.model.config, self.batch.tokens.numel()):
+            for seen, h in islice(self._unrolled, most):
+                read.append(seen)
+                self.state = h[0, 0]
+                self._keep(self.done + len(read), self.state)
+                if time.thread_time() - worked > seconds:
+                    break
+            found = self._see(torch.cat(read, dim=1), first) if read else []
+        self.computed += time.perf_counter() - began
+        return found
+
+    def _loop(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """`LoopedTransformer.unroll`, but with the state beside what is read of it, which ACT tells apart."""
+        gate = self.model.gate(self.weights, self.batch.loss_mask[None])
+        x = self.model.embed(self.weights, self.batch.tokens[None])
+        h: Tensor | None = None
+        for _ in range(self.asked.steps):
+            seen, h = gate.after(self.model.step(self.weights, self.model.inject(h, x)))
+            if self._past.halting is not None and gate.halted is not None:
+                self._past.halting.append(float(gate.halted))
+            yield seen, h
+
+    def rules(self) -> Iterator[dict[str, object]]:
+        """Where each stopping rule would have stopped; `stopped` is false where it never did in these steps."""
+        grid = self._past.grid(self.asked.needed)
+        for name in filter(self.asked.halts, RULES):
+            chosen = int(stopping.get(name).steps(grid)[0, 0])
+            at = min(chosen, self.done)
+            yield {
+                "name": name,
+                "step": at,
+                "stopped": chosen <= self.done,
+                "answer": self._past.answers[at - 1],
+                "correct": self._past.correct[at - 1],
+            }
+
+    def _see(self, h: Float[Tensor, "1 K L D"], first: int) -> list[LoopStep]:
+        """Everything that is told of K states, all of them at once: this is half of a small model's time."""
+        window = h[0, :, self.start :]
+        reading = read(self.model, self.weights, window[None], self.batch.loss_mask[None, :, self.start :])
+        answers, surprise = reading.answer[0], reading.surprise[0]
+        logs = self.model.readout(self.weights, h).float().log_softmax(-1)[0]
+        shares, tokens = logs.exp().topk(min(KEPT, logs.shape[-1]), dim=-1)
+        entropy = -(logs.exp() * logs)[:, self.start :].sum(-1).mean(-1) / math.log(2)
+        correct = (answers == self.batch.targets[:, self.start :]).all(-1)
+        rewritten, change = self._rewritten(answers), self._change(window)
+        moved = motion(self._before(h[0])[None], h)[0]
+        if self._seen is None:
+            moved[0] = math.inf  # nothing was there to move from
+        done = is_done(self.model.config, h)
+        self._past.add(
+            [text_of(self.task, ids) for ids in answers.tolist()],
+            surprise.tolist(),
+            correct.tolist(),
+            (rewritten > 0).tolist(),
+            moved.tolist(),
+            None if done is None else done[0].tolist(),
+        )
+        self._seen, self._answer = h[0, -1], answers[-1]
+        # [K, L, kept] → [K, kept, L]: a page paints the likeliest tokens of a whole row first
+        numbers = tokens.mT.numpy().astype(np.uint16), (shares.mT * 65535).round().numpy().astype(np.uint16)
+        columns = (surprise.neg().exp(), entropy, change, rewritten, correct)
+        texts = self._past.answers[first - 1 :]
+        rows = zip(*numbers, *(column.tolist() for column in columns), texts, strict=True)
+        return [LoopStep(first + i, *row) for i, row in enumerate(rows)]
+
+    def _rewritten(self, answers: Int[Tensor, "K W"]) -> Int[Tensor, "K"]:
+        """How many tokens of each answer are new; all of them after the first step."""
+        first = answers[:1] - 1 if self._answer is None else self._answer[None]
+        return (answers != torch.cat([first, answers[:-1]])).sum(-1)
+
+    def _change(self, window: Float[Tensor, "K W D"]) -> Float[Tensor, "K"]:
+        """How far each state has moved from the one before, relative to its own size."""
+        moved = window - self._before(window)
+        distance: Tensor = torch.linalg.vector_norm(moved, dim=(1, 2))
+        size: Tensor = torch.linalg.vector_norm(window, dim=(1, 2))
+        return distance / size.clamp(min=1e-12)
+
+    def _before(self, states: Float[Tensor, "K P D"]) -> Float[Tensor, "K P D"]:
+        """The state before each, at the same last positions; zeros before the first."""
+        size = states.shape[1]
+        first = torch.zeros_like(states[:1]) if self._seen is None else self._seen[None, -size:]
+        return torch.cat([first, states[:-1]])
+
+
+@dataclass(frozen=True)
+class StepHistory:
+    """What stopping rules ask about the steps so far."""
+
+    done: list[bool] | None  # what the model says, if it can
+    halting: list[float] | None  # how surely its halting head has stopped it, if it has one
+    answers: list[str] = field(default_factory=list)
+    surprise: list[float] = field(default_factory=list)
+    correct: list[bool] = field(default_factory=list)
+    changed: list[bool] = field(default_factory=list)
+    motion: list[float] = field(default_factory=list)
+
+    def add(
+        self,
+        answers: list[str],
+        surprise: list[float],
+        correct: list[bool],
+        changed: list[bool],
+        motion: list[float],
+        done: list[bool] | None,
+    ) -> None:
+        """Takes some more steps in."""
+        self.answers.extend(answers)
+        self.surprise.extend(surprise)
+        self.correct.extend(correct)
+        self.changed.extend(changed)
+        self.motion.extend(motion)
+        if self.done is not None and done is not None:
+            self.done.extend(done)
+
+    def grid(self, needed: int) -> StepGrid:
+        """The steps as a grid, and one more at which no rule would stop: whoever names that one never stopped."""
+        return StepGrid(
+            _column([*self.correct, False]),
+            _column([*self.surprise, math.inf]),
+            _column([*self.changed, True]),
+            torch.tensor([needed]),
+            None if self.done is None else _column([*self.done, False]),
+            None if self.halting is None else _column([*self.halting, -math.inf]),
+            _column([*self.motion, math.inf]),
+        )
+
+
+def _column(values: list[bool] | list[float]) -> Tensor:
+    """A list over steps as [S, T, N] with one seed and one example."""
+    return torch.tensor(values)[None, :, None]
+
+
+@torch.inference_mode()
+def attention_map(
+    asked: Query, before: Float[Tensor, "L D"] | None, layer: int, head: int
+) -> Float[Tensor, "L L"]:
+    """How much position i (row) takes from position j, in the step that follows the state `before`.
+
+    `before` is None for the first step, which sees the embedded question alone.
+    """
+    solver = asked.model.solver
+    model, config = solver.model, solver.model.config
+    x = model.embed(solver.weights, asked.batch().tokens[None])
+    h = model.inject(None if before is None else before[None, None], x)
+    seen: list[Tensor] = []
+
+    def watched(qkv: Tensor) -> Tensor:
+        seen.append(qkv)
+        return attention.attend(config, qkv)
+
+    for i, weights in enumerate(solver.weights.layers[: layer + 1]):
+        attend = watched if i == layer else partial(attention.attend, config)
+        h = block.apply_layer(weights, h, attend, model.linear, model.normalise, model.activate)
+    return attention.weights(config, seen[0])[0, head].float()

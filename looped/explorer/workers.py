@@ -1,0 +1,58 @@
+"""Everybody gets a turn: computing in short slices, as many at a time as there are cores, in the order of asking.
+
+A long question is many slices, and whoever else waits gets theirs in between; so a hundred clients share the machine
+evenly, and a short question never waits for the end of a long one. What takes a few milliseconds only has a lane of its
+own and waits for no question at all. Knows nothing of what is computed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+MOST_WORKERS = 4  # each computes with one thread while others wait
+
+
+class QueueFull(Exception):
+    """Too many are waiting already."""
+
+
+class WorkerPool:
+    """Two queues, one of them before a few workers and one before its own."""
+
+    def __init__(self, most_waiting: int) -> None:
+        self._most = most_waiting
+        self._waiting = 0
+        workers = max(1, min(MOST_WORKERS, os.cpu_count() or 1))
+        self._workers = ThreadPoolExecutor(workers, "explorer")  # first come, first served
+        self._light = ThreadPoolExecutor(1, "explorer-light")
+
+    @property
+    def waiting(self) -> int:
+        """How many have asked and not been served yet, the one being served included."""
+        return self._waiting
+
+    async def take(self, work: Callable[[], T], *, new: bool = False, light: bool = False) -> T:
+        """Does some work when its turn has come; a newcomer gets `Busy` at once where the queue is full.
+
+        Light work, of a few milliseconds, has its own queue.
+
+        Whoever is called off while waiting leaves the queue; work that has begun is finished, its result dropped.
+        """
+        if new and self._waiting >= self._most:
+            raise QueueFull
+        self._waiting += 1
+        try:
+            worker = self._light if light else self._workers
+            return await asyncio.get_running_loop().run_in_executor(worker, work)
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        """Lets the workers go."""
+        for worker in (self._workers, self._light):
+            worker.shutdown(wait=False, cancel_futures=True)

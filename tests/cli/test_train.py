@@ -1,0 +1,266 @@
+"""`looped train`: what is asked for is trained, the same words go on, and bad words are one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from looped import runs
+from looped.cli.display import LiveTable, Tracked
+from looped.experiments import queue
+from looped.training import __main__ as bare
+from looped.training.progress import Listener, Report
+from looped.training.recipes import make
+from looped.training.trainer import Cadence, train
+
+Cli = Callable[..., tuple[int, str, str]]
+SMALL = [
+    "copy", "--recipe", "quick", "--seeds", "0,1", "--steps", "12", "--interval", "3", "--max-length", "3",
+    "--width", "16", "--heads", "2", "--bands", "2,2", "--batch", "4", "--lr", "1e-3,2e-3", "--device", "cpu",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever has no --out goes below a temporary folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_it_trains_and_says_where(cli: Cli) -> None:
+    code, out, err = cli("train", *SMALL, "--json")
+    assert code == 0
+    summary = json.loads(out)
+    folder = Path("runs/copy-fop-loop-adaptive-quick")
+    assert (summary["ending"], summary["step"], summary["folder"]) == ("finished", 12, str(folder))
+    assert [row["seed"] for row in summary["seeds"]] == [0, 1]
+    assert {row["length"] for row in summary["evaluation"]} == {3, 4, 6}
+    assert all(Path(file).exists() for file in summary["files"])
+    assert err.splitlines()[-1] == f"finished after 12 of 12 steps; wrote {folder}"
+    assert "step 12/12  length 3  loss " in err
+    config = runs.read_config(folder)
+    assert (config.lr, config.model.bands, config.model.width) == ((1e-3, 2e-3), (2, 2), 16)
+
+
+def test_the_same_words_go_on(cli: Cli) -> None:
+    code, out, err = cli("train", *SMALL, "--out", "a", "--time-limit", "1e-9")
+    assert (code, out) == (0, "")
+    assert err.splitlines()[-1].startswith(
+        "time limit after 0 of 12 steps; wrote a; the same command goes on"
+    )
+    assert cli("train", *SMALL, "--out", "a")[0] == 0
+    assert cli("train", *SMALL, "--out", "b")[0] == 0
+    for one, other in zip(runs.seed_files(Path("a")), runs.seed_files(Path("b")), strict=True):
+        assert runs.load_seed(one).row.equal(runs.load_seed(other).row)
+    code, _, err = cli("train", *SMALL, "--out", "a")
+    assert (code, "going on after step 12" in err) == (0, True)
+
+
+def test_every_field_can_be_set(cli: Cli) -> None:
+    words = [
+        "--set",
+        "warmup=2",
+        "--set",
+        "model.init_std=0.1",
+        "--checkpointing",
+        "--backprop",
+        "2",
+        "--ema",
+        "0.5",
+    ]
+    assert cli("train", *SMALL, *words, "--positions", "learned", "--set", "model.max_positions=30")[0] == 0
+    config = runs.read_config(Path("runs/copy-fop-loop-adaptive-quick"))
+    assert (config.warmup, config.model.init_std, config.checkpointing) == (2, 0.1, True)
+    assert (config.backprop, config.ema, config.model.positions) == (2, 0.5, "learned")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["sorting"], "unknown task 'sorting'"),
+        (["copy", "--method", "rnn"], "unknown method 'rnn'; the methods are fop-loop-adaptive, "),
+        (["copy", "--recipe", "slow"], "unknown recipe 'slow'; the recipes are paper, fast, quick"),
+        (["copy", "--device", "tpu"], "unknown device 'tpu'; the devices are auto, cpu, cuda and cuda:N"),
+        (["copy", "--device", "cuda:99"], "there is no device 'cuda:99' here"),
+        (["copy", "--device", "cuda:x"], "unknown device 'cuda:x'"),
+        (["copy", "--steps", "many"], "steps takes a whole number, not 'many'"),
+        (["copy", "--steps", "0"], "steps must be at least 1, not 0"),
+        (["copy", "--seeds", "0,0"], "seeds must be distinct whole numbers"),
+        (["copy", "--seeds", ""], "--seeds must name at least one seed"),
+        (["copy", "--seeds", "a"], "seeds takes a whole number, not 'a'"),
+        (["copy", "--lr", "1,2"], "one learning rate or one for each of the 5 seeds, not 2"),
+        (["copy", "--max-length", "9999"], "length must be between 1 and 4096, not 9999"),
+        (["copy", "--width", "100"], "width must be a multiple of its heads"),
+        (["copy", "--positions", "polar"], "model.positions must be one of none, start, rotary, alibi"),
+        (["copy", "--set", "stesp=3"], "there is no field 'stesp'; TrainConfig has task, method"),
+        (["copy", "--set", "model.wdith=3"], "there is no field 'model.wdith'; ModelConfig has vocab"),
+        (["copy", "--set", "steps"], "write KEY=VALUE"),
+        (["copy", "--time-limit", "0"], "the time limit must be above 0 seconds"),
+        (["copy", "--time-limit", "nan"], "the time limit must be above 0 seconds"),
+        (["copy", "--save-every", "0"], "--save-every must be above 0 seconds"),
+        (["copy", "--save-every", "nan"], "--save-every must be above 0 seconds"),
+        (["copy", "--set", "task=parity"], "'task' is a field of the run itself"),
+        (["copy", "--set", "recipe=foo"], "'recipe' is a field of the run itself"),
+        (["copy", "--seeds", "1,4294967297"], "seeds must be distinct whole numbers from 0 to 4294967295"),
+        (["copy", "--stpes", "3"], "looped train has no option --stpes; did you mean --steps?"),
+        ([], "looped train needs TASK"),
+    ],
+)
+def test_bad_words(cli: Cli, words: list[str], complaint: str) -> None:
+    code, out, err = cli("train", *words)
+    assert (code, out) == (2, "")
+    assert complaint in err
+    assert err.startswith("looped: ")
+    assert err.count("\n") == 1
+    assert list(Path().iterdir()) == [], "nothing was written"
+
+
+def test_a_folder_of_another_run_or_of_something_else(cli: Cli) -> None:
+    assert cli("train", *SMALL, "--out", "a")[0] == 0
+    before = {path.name: path.read_bytes() for path in Path("a").iterdir()}
+    code, _, err = cli("train", *SMALL, "--out", "a", "--steps", "13")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "a holds a run of another configuration (steps: 12 → 13); nothing was changed" in err
+    assert {path.name: path.read_bytes() for path in Path("a").iterdir()} == before
+    Path("b").mkdir()
+    Path("b/notes").write_text("mine")
+    assert "b is no run's folder (it holds notes)" in cli("train", *SMALL, "--out", "b")[2]
+    assert "b/notes is a file" in cli("train", *SMALL, "--out", "b/notes")[2]
+
+
+def test_every_seed_stopped_is_a_negative_finding(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("looped.training.optimizer.hyper", lambda *_: [[float("nan")] * 3] * 2)
+    code, _, err = cli("train", *SMALL)
+    assert code == 1
+    assert "seed 0 was stopped at step" in err
+    assert err.splitlines()[-1].startswith("every seed stopped after")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_says_how_to_go_on(number: int) -> None:
+    words = [*SMALL, "--steps", "100000", "--interval", "5", "--out", "a"]
+    command = [sys.executable, "-m", "looped", "train", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        metrics = Path("a/metrics.jsonl")
+        while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
+            time.sleep(0.02)
+        os.kill(process.pid, number)
+        _, err = process.communicate()
+    assert process.returncode == 128 + number
+    assert err.splitlines()[-1].startswith("interrupted after ")
+    assert err.splitlines()[-1].endswith("of 100000 steps; wrote a; the same command goes on from there")
+    assert runs.load_seed(Path("a/seed-0.safetensors")).step > 0
+
+
+def test_cancelling_its_folder_saves_and_says_how_to_go_on(cli: Cli) -> None:
+    words = [*SMALL, "--steps", "100000", "--interval", "5", "--out", "all/a"]
+    command = [sys.executable, "-m", "looped", "train", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            metrics = Path("all/a/metrics.jsonl")
+            while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
+                time.sleep(0.02)
+            code, out, said = cli("cancel", "all")
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (code, out) == (0, "")
+    assert said == "stopped: 1 cancelled; the command that started them goes on from there\n"
+    assert process.returncode == 0
+    assert err.splitlines()[-1].startswith("interrupted after ")
+    assert err.splitlines()[-1].endswith("of 100000 steps; wrote all/a; the same command goes on from there")
+    step = runs.load_seed(Path("all/a/seed-0.safetensors")).step
+    assert step > 0
+    _, _, err = cli("train", *words, "--time-limit", "1")
+    assert f"going on after step {step}" in err
+    assert err.splitlines()[-1].startswith("time limit after "), "the wish was heard once and counts no more"
+
+
+def test_only_a_wish_that_comes_while_it_trains_is_heard(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("looped.cli.train.LOOK_S", 0.0)
+    queue.cancel(Path("all"))
+    assert "finished after 12 of 12 steps" in cli("train", *SMALL, "--out", "all/a")[2]
+
+    class Cancels(Listener):
+        def report(self, report: Report) -> None:
+            queue.cancel(Path("all"))
+
+    monkeypatch.setattr("looped.cli.display.listener", Cancels)
+    for place in ("all/b", "all/c/"):
+        assert "interrupted after 10 of 12 steps" in cli("train", *SMALL, "--out", place)[2]
+    assert "finished after 12 of 12 steps" in cli("train", *SMALL, "--out", "other/d")[2]
+    Path("all/e").mkdir()
+    monkeypatch.chdir("all/e")
+    monkeypatch.setattr(Cancels, "report", lambda self, report: queue.cancel(Path("..")))
+    assert "interrupted after 10 of 12 steps" in cli("train", *SMALL, "--out", ".")[2]
+
+
+def test_a_bare_machine_trains_the_same(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
+    sets = ["steps=12", "interval=3", "max_length=3", "model.width=16", "model.heads=2", "model.bands=2,2"]
+    words = ["copy", "--recipe", "quick", "--seeds", "0,1", "--device", "cpu", "--out", "bare"]
+    assert bare.main([*words, "--set", *sets, "--set", "batch=4", "lr=1e-3,2e-3"]) == 0
+    assert json.loads(capsys.readouterr().out)["ending"] == "finished"
+    assert cli("train", *SMALL, "--out", "full")[0] == 0
+    assert Path("bare/config.json").read_text() == Path("full/config.json").read_text()
+    for one, other in zip(runs.seed_files(Path("bare")), runs.seed_files(Path("full")), strict=True):
+        assert runs.load_seed(one).row.equal(runs.load_seed(other).row)
+    assert bare.main([*words, "--set", "steps=13"]) == 2
+    assert capsys.readouterr().err.startswith("looped: bare holds a run of another configuration")
+
+
+# --- listeners ---------------------------------------------------------------------------------------------
+
+
+def small() -> object:
+    config = make("copy", "fop-loop-adaptive", "quick", (0, 7))
+    changes = {"steps": 12, "interval": 3, "max_length": 3, "batch": 4}
+    return type(config)(**{**config.__dict__, **changes})
+
+
+def test_the_live_table_shows_what_matters() -> None:
+    screen = StringIO()
+    table = LiveTable(Console(file=screen, force_terminal=True, width=140))
+    train(small(), Path("a"), listeners=[table], cadence=Cadence(report_steps=4, samples=4))
+    shown = screen.getvalue()
+    for word in ("training in a", "copy · fop-loop-adaptive · quick", "12/12", "length 3", "steps/s", "0:00 left",
+                 "exact at 3", "at step 12, exact by length   3: "):  # fmt: skip
+        assert word in shown
+
+
+def test_a_tracker_gets_the_numbers() -> None:
+    class Tracker:
+        def __init__(self) -> None:
+            self.logged: list[dict[str, float]] = []
+
+        def log(self, metrics: dict[str, float]) -> None:
+            self.logged.append(metrics)
+
+    tracker = Tracker()
+    train(small(), Path("a"), listeners=[Tracked(tracker)], cadence=Cadence(report_steps=6, samples=4))
+    first, last = tracker.logged[0], tracker.logged[-1]
+    assert {
+        "step",
+        "length",
+        "loss/seed-0",
+        "accuracy/seed-7",
+        "accuracy_longest/seed-7",
+        "lr/seed-0",
+    } <= set({key for row in tracker.logged for key in row})
+    assert first["step"] <= last["step"] == 12
+    assert "exact-6/seed-7" in last
+
+
+def test_tracking_without_a_tracker(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    code, _, err = cli("train", *SMALL, "--track")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "tracking needs the package trackio" in err

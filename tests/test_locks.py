@@ -1,0 +1,71 @@
+"""Locks between processes: a holder is seen, whoever only looks is not, and looking needs no right to write."""
+
+from __future__ import annotations
+
+import builtins
+import fcntl
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from looped import locks
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A lock that nobody has."""
+    (tmp_path / "a.lock").touch()
+    return tmp_path / "a.lock"
+
+
+def test_a_holder_is_seen_until_it_lets_go(path: Path) -> None:
+    assert not locks.is_held(path.with_name("none"))
+    assert not path.with_name("none").exists(), "looking makes no file"
+    with locks.hold(path) as lock:
+        assert lock is not None
+        assert locks.is_held(path)
+        assert locks.hold(path, patience_s=0) is None
+    assert not locks.is_held(path)
+
+
+def test_whoever_looks_is_no_holder_to_another_who_looks(path: Path) -> None:
+    with open(path, "rb") as looker:
+        fcntl.flock(looker, fcntl.LOCK_SH)
+        assert not locks.is_held(path)
+
+
+def test_whoever_looks_is_waited_for(path: Path) -> None:
+    with open(path, "rb") as looker:
+        fcntl.flock(looker, fcntl.LOCK_SH)
+        assert locks.hold(path, patience_s=0) is None
+        leaving = threading.Timer(0.2, lambda: fcntl.flock(looker, fcntl.LOCK_UN))
+        leaving.start()
+        started = time.monotonic()
+        with locks.hold(path) as lock:
+            assert lock is not None
+        assert time.monotonic() - started < locks.PATIENCE_S
+        leaving.join()
+
+
+def test_a_free_lock_is_free_where_flock_becomes_a_lock_on_bytes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As over NFS, where an exclusive lock needs a file that is open for writing."""
+    monkeypatch.setattr(fcntl, "flock", fcntl.lockf)
+    assert not locks.is_held(path)
+    with locks.hold(path) as lock:
+        assert lock is not None
+
+
+def test_looking_never_opens_a_file_for_writing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[str] = []
+
+    def watched(file: Path, mode: str = "r") -> object:
+        modes.append(mode)
+        return builtins.open(file, mode)
+
+    monkeypatch.setattr(locks, "open", watched, raising=False)
+    assert not locks.is_held(path)
+    assert modes == ["rb"]
