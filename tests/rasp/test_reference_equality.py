@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import rasp_reference as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks import rasp_reference as reference
 from looped.rasp import attention, core, library
 from looped.rasp.attention import ByValue, Dense, distinct
 from looped.rasp.sequence import Seq, seq, unwrap
