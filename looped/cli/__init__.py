@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import get_type_hints
 
 from looped import __version__
 from looped.errors import InputError
@@ -107,7 +108,7 @@ def _dispatch(words: list[str]) -> int:
         name, rest = f"{name} {rest[0]}", rest[1:]
     module = import_module(source)
     try:
-        args = parse(module.Args, rest, prog=f"looped {name}")
+        args = parse(get_type_hints(module.run)["args"], rest, prog=f"looped {name}")
     except SystemExit:  # the command's --help, already printed
         return 0
     return int(module.run(args))

@@ -1,4 +1,4 @@
-"""The command-line adapter: a command's words into its `Args`, whatever is wrong with them into one sentence.
+"""The command-line adapter: a command's words into its dataclass of options, mistakes into one sentence.
 
     @dataclass(frozen=True)
     class Args:
@@ -54,7 +54,7 @@ class Positional(Option):
 
 @dataclass(frozen=True)
 class Field:
-    """One field of `Args`, as the parser needs it."""
+    """One field of the dataclass, as the parser needs it."""
 
     name: str
     kind: type  # of one value

@@ -24,7 +24,7 @@ POLL_S = 0.2
 
 
 @dataclass(frozen=True)
-class Args:
+class CancelArgs:
     """Stop the runs in a folder; each saves first, and the command that started them goes on from there."""
 
     folder: Annotated[Path, Positional("DIR")]
@@ -35,7 +35,7 @@ class Args:
     """Print how everything stands then, as one JSON object."""
 
 
-def run(args: Args) -> int:
+def run(args: CancelArgs) -> int:
     """Asks, and waits; exit status 1 if something still runs."""
     if not args.wait >= 0:
         raise InputError(f"--wait must be 0 seconds or more, not {args.wait:g}")

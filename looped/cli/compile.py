@@ -22,7 +22,7 @@ from looped.errors import InputError
 
 
 @dataclass(frozen=True)
-class Args:
+class CompileArgs:
     """Turn an n-RASP-L program into the weights of a looped Transformer that does exactly the same."""
 
     program: Annotated[str, Positional()]
@@ -41,7 +41,7 @@ class Args:
     """One JSON object."""
 
 
-def run(args: Args) -> int:
+def run(args: CompileArgs) -> int:
     """Compiles, writes, tells the sizes."""
     for option, path in (("--out", args.out), ("--picture", args.picture)):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # torch is loaded when the demo starts, not when its help is 
 
 
 @dataclass(frozen=True)
-class Args:
+class DemoArgs:
     """Train on short inputs, hold on long ones, draw it: a minute or two on a CPU."""
 
     out: Path = Path("demo")
@@ -41,7 +41,7 @@ class Args:
     """Print what came out as one JSON object."""
 
 
-def run(args: Args) -> int:
+def run(args: DemoArgs) -> int:
     """Programs, training, exam, picture."""
     if not args.seconds > 0 or args.samples < 1 or args.steps < 0:
         raise InputError("--seconds and --samples must be above 0, and --steps must not be below it")
@@ -81,7 +81,7 @@ def run(args: Args) -> int:
     return 0
 
 
-def _examined(args: Args, pair: Sequence[Contestant]) -> list[Row]:
+def _examined(args: DemoArgs, pair: Sequence[Contestant]) -> list[Row]:
     """The rows of the exam, with a bar on a terminal."""
     from looped import demo
 

@@ -24,7 +24,7 @@ from looped.evaluation.statistics import over_seeds, wilson
 
 
 @dataclass(frozen=True)
-class Args(Shared):
+class EvaluateArgs(Shared):
     """Measure trained models: the share of whole answers that are right, on fresh random problems."""
 
     stop: tuple[str, ...] = ("oracle",)
@@ -33,7 +33,7 @@ class Args(Shared):
     """Input families: uniform, zeros, ones, repeated, p=0.05, mixed+carry, …; `looped tasks --json` lists them."""
 
 
-def run(args: Args) -> int:
+def run(args: EvaluateArgs) -> int:
     """Measures everything asked for, then prints it once."""
     asked = ready(args, "evaluate")
     stops, families = stopping.distinct(args.stop), tuple(dict.fromkeys(args.family))

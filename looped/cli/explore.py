@@ -17,7 +17,7 @@ from looped.cli.output import note, print_json
 
 
 @dataclass(frozen=True)
-class Args:
+class ExploreArgs:
     """Serve the explorer on this machine's loopback address and open it in a browser."""
 
     port: Annotated[int | None, Option("NUMBER", default="")] = None
@@ -30,7 +30,7 @@ class Args:
     """Print the address and the models' names as one JSON object."""
 
 
-def run(args: Args) -> int:
+def run(args: ExploreArgs) -> int:
     """Serves until Ctrl-C."""
     # Threads of one product wait this long (some 50 µs) for each other before they sleep: waking them up costs a wide
     # model a third of its time, and spinning for longer starves everybody else. Read when torch is loaded.

@@ -33,7 +33,7 @@ Names = Annotated[str, Option("A,B,…", default="(default: all)")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Args(BackendArgs):
+class ReproduceArgs(BackendArgs):
     """Reproduce a figure of the paper. The same command again does what is missing."""
 
     figure: Annotated[str, Positional("FIGURE")]
@@ -67,7 +67,7 @@ class Args(BackendArgs):
     """Print how it ended and where the files are as one JSON object."""
 
 
-def run(args: Args) -> int:
+def run(args: ReproduceArgs) -> int:
     """Runs what is missing, and draws once everything is there."""
     figure = paper.get(args.figure)
     batch = paper.make_jobs([figure], choice(args), args.results, args.save_every)
@@ -94,7 +94,7 @@ def run(args: Args) -> int:
     return status
 
 
-def _draw_present(figure: PaperFigure, batch: list[Job], args: Args) -> int:
+def _draw_present(figure: PaperFigure, batch: list[Job], args: ReproduceArgs) -> int:
     """Draws what can be drawn without running anything."""
     there = [job for job in batch if not queue.missing_plans(job)]
     if not there:
@@ -113,7 +113,7 @@ def _draw_present(figure: PaperFigure, batch: list[Job], args: Args) -> int:
     return 0
 
 
-def choice(args: Args) -> FigureChoice:
+def choice(args: ReproduceArgs) -> FigureChoice:
     """What the words change of a figure."""
     try:
         seeds = tuple(int(seed) for seed in args.seeds.split(",")) if args.seeds else ()

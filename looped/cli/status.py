@@ -21,7 +21,7 @@ from looped.experiments.queue import Job, Status
 
 
 @dataclass(frozen=True)
-class Args:
+class StatusArgs:
     """Show how runs stand: queued, running with step and loss, done, failed with the reason."""
 
     folder: Annotated[Path, Positional("DIR")]
@@ -30,7 +30,7 @@ class Args:
     """Print one JSON object for each run."""
 
 
-def run(args: Args) -> int:
+def run(args: StatusArgs) -> int:
     """Reads and prints; exit status 1 if a run has failed or cannot be read."""
     found, problems = queue.jobs_in(args.folder)
     if not found and not problems:

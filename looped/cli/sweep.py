@@ -20,7 +20,7 @@ from looped.experiments.queue import Job
 
 
 @dataclass(frozen=True, kw_only=True)
-class Args(BackendArgs):
+class SweepArgs(BackendArgs):
     """Run many runs. The same command again does what is missing, however the last one ended."""
 
     file: Annotated[Path, Positional("FILE")]
@@ -33,7 +33,7 @@ class Args(BackendArgs):
     """Print how every run ended as one JSON object."""
 
 
-def run(args: Args) -> int:
+def run(args: SweepArgs) -> int:
     """Run what is missing and say how it ended."""
     root = args.out or Path("runs") / args.file.stem
     batch = make_jobs(read_sweep(args.file, args.python), root, args.save_every)

@@ -11,14 +11,14 @@ from looped.tasks import TASKS, Task
 
 
 @dataclass(frozen=True)
-class Args:
+class TasksArgs:
     """List the tasks: what is asked, training lengths, steps T(n), an example row each."""
 
     json: bool = False
     """One JSON object a line, with the input families and the paper's settings too."""
 
 
-def run(args: Args) -> int:
+def run(args: TasksArgs) -> int:
     """Prints the list."""
     listed = [describe(task) for task in TASKS.values()]
     if args.json:

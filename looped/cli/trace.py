@@ -26,13 +26,13 @@ from looped.rasp.program import Program
 from looped.rasp.trace import Trace, shown_steps, trace
 
 if TYPE_CHECKING:  # models need torch, which the program alone does not
-    from looped.solve.beside import Voice
+    from looped.solve.side_by_side import Voice
 
 MOST_VALUES = 64_000_000  # of a JSON trace, which is held as a whole
 
 
 @dataclass(frozen=True)
-class Args:
+class TraceArgs:
     """Run a task's n-RASP-L program on a question and print variable × step."""
 
     task: Annotated[str, Positional("TASK")]
@@ -51,7 +51,7 @@ class Args:
     """One JSON object with every step; a table leaves out the middle of a long one."""
 
 
-def run(args: Args) -> int:
+def run(args: TraceArgs) -> int:
     """Traces and prints."""
     program, question = read(args.task, args.question)
     row = program.row(question)
@@ -112,10 +112,10 @@ def facts(done: Trace, question: list[str]) -> dict[str, object]:
 
 
 def _heard(
-    args: Args, program: Program, question: list[str], keep: Container[int | None] | None
+    args: TraceArgs, program: Program, question: list[str], keep: Container[int | None] | None
 ) -> list[Voice]:
     from looped import devices
-    from looped.solve.beside import voices
+    from looped.solve.side_by_side import voices
 
     return voices(program, question, args.model, devices.pick(args.device), keep)
 

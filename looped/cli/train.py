@@ -45,7 +45,7 @@ List = Annotated[str, _setting("A,B,…")]
 
 
 @dataclass(frozen=True)
-class Args:
+class TrainArgs:
     """Train a model. The same command again goes on where the last one ended, however it ended."""
 
     task: Annotated[str, Positional("TASK")]
@@ -102,7 +102,7 @@ class Args:
     """Any field of the configuration: --set warmup=100 --set model.init_std=0.01."""
 
 
-def run(args: Args) -> int:
+def run(args: TrainArgs) -> int:
     """Trains, and says where the result is."""
     config = configuration(args)
     device = devices.pick(args.device)
@@ -142,7 +142,7 @@ def _stop_request(folder: Path, asked: Interrupt) -> Callable[[], bool]:
     return stop
 
 
-def configuration(args: Args) -> TrainConfig:
+def configuration(args: TrainArgs) -> TrainConfig:
     """What the words ask for: a recipe and what is set beside it."""
     if not args.seeds.strip():
         raise InputError("--seeds must name at least one seed, such as 0,1,2")

@@ -29,8 +29,7 @@ from looped.evaluation.grid import StepGrid
 from looped.evaluation.reading import is_done, motion, read, window_start
 from looped.explorer.models import Query
 from looped.model import attention, block
-from looped.solve.solver import text_of
-from looped.solve.threads import fitting_threads
+from looped.solve.solver import fitting_threads, text_of
 from looped.vocab import Vocab
 
 KEPT = 4  # tokens a position whose shares are told; the rest are "others"

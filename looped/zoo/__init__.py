@@ -13,10 +13,10 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from looped.zoo.card import Card, Measured, Origin
+from looped.zoo.card import Card, MeasuredAccuracy, Origin
 from looped.zoo.registry import Zoo, card, cards, find, names, path, zoo
 
-__all__ = ["Card", "Measured", "Origin", "Zoo", "card", "cards", "find", "names", "path", "zoo"]
+__all__ = ["Card", "MeasuredAccuracy", "Origin", "Zoo", "card", "cards", "find", "names", "path", "zoo"]
 
 
 class _Callable(ModuleType):

@@ -16,7 +16,7 @@ SURE = 0.99  # the share of right answers that counts as holding
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredAccuracy:
     """One measured accuracy."""
 
     length: int
@@ -55,7 +55,7 @@ class Card:
     chosen: str  # how this seed was chosen among its run's
     trained: Origin
     measured: Origin
-    rows: tuple[Measured, ...]
+    rows: tuple[MeasuredAccuracy, ...]
     config: Mapping[str, Any] = field(default_factory=dict, compare=False)  # the run's, as its folder has it
 
     def accuracies(self, stop: str = "oracle", family: str = "uniform") -> dict[int, float]:
@@ -105,4 +105,4 @@ class _Plain:
     chosen: str
     trained: Origin
     measured: Origin
-    rows: tuple[Measured, ...]
+    rows: tuple[MeasuredAccuracy, ...]
