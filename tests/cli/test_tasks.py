@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from looped.cli.tasks import run
+from looped.cli.tasks import TasksArgs, run
 from looped.tasks import TASKS
 
 Cli = Callable[..., tuple[int, str, str]]
