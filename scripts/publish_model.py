@@ -32,9 +32,9 @@ from looped.runs import SEED_KIND, Trained
 from looped.training import recipes
 from looped.training.config import TrainConfig
 from looped.zoo import registry
-from looped.zoo.card import Card, MeasuredAccuracy, Origin
-from looped.zoo.registry import zoo
+from looped.zoo.registry import Card, MeasuredAccuracy, Origin, zoo
 
+LARGEST_RESULTS = 1 << 28  # bytes
 LARGEST = 40_000_000  # bytes of all shipped models together
 WHOLE = "float32, as trained"
 
@@ -107,7 +107,7 @@ def _rows(
 
 
 def _read_results(path: Path, trained: Trained) -> tuple[list[MeasuredAccuracy], Origin]:
-    data = serial.parse(path.read_text(encoding="utf-8"), str(path))
+    data = serial.read(path, "a file of results", LARGEST_RESULTS)
     if not isinstance(data, dict) or not isinstance(data.get("rows"), list):
         raise InputError(f"{path} is no result of ours: it must hold provenance and rows")
     origin = data.get("provenance", {})

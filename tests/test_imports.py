@@ -30,7 +30,7 @@ LAYERS = [
     {"methods", "loops"},
     {"compiler"},
     {"training", "evaluation", "runs"},
-    {"demo", "figures", "zoo", "solve", "experiments"},
+    {"figures", "zoo", "solve", "experiments"},
     {"explorer"},
     {"cli", "__main__"},
 ]

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 # Names that occur twice until their folder is rewritten: to be emptied, never to grow.
 ALLOWED = {
     "Answers": {"evaluation/decode.py", "solve/answers.py"},
-    "Card": {"compiler/compiled.py", "zoo/card.py"},
+    "Card": {"compiler/compiled.py", "zoo/registry.py"},
     "Measured": {"rasp/bench.py", "training/rates.py"},
     "Report": {"rasp/checker.py", "training/progress.py"},
     "_Attention": {"model/kernels/attention.py", "model/short.py"},

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Annotated
 
 from looped.cli.arguments import Positional
-from looped.cli.jobs import totals
 from looped.cli.output import note, print_json
+from looped.cli.sweep import totals
 from looped.errors import InputError
 from looped.experiments import queue
 from looped.experiments.queue import Status

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from looped.cli.measuring import Shared, ready
+from looped.cli.evaluate import Shared, ready
 from looped.cli.output import print_table
 from looped.evaluation import stopping
 from looped.evaluation.discovery import discover

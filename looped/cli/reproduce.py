@@ -18,8 +18,8 @@ from typing import Annotated
 
 from looped import checkpoints, tasks
 from looped.cli.arguments import Option, Positional
-from looped.cli.jobs import BackendArgs, ending, run_batch, show
 from looped.cli.output import note, print_json, print_table
+from looped.cli.sweep import BackendArgs, ending, run_batch, show
 from looped.errors import InputError
 from looped.evaluation.loading import Precision, parse_lengths
 from looped.evaluation.statistics import over_seeds

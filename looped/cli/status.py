@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Annotated
 
 from looped.cli.arguments import Positional
-from looped.cli.jobs import COLUMNS, cells, totals
 from looped.cli.output import note, print_json, print_table
+from looped.cli.sweep import COLUMNS, cells, totals
 from looped.errors import InputError
 from looped.experiments import queue
 from looped.experiments.queue import Job, Status

@@ -108,13 +108,7 @@ def read_job(path: Path) -> Job:
     """A job as it was written down."""
     if not path.is_file():
         raise InputError(f"there is no job {path}")
-    if path.stat().st_size > runs.LARGEST_CONFIG:
-        raise InputError(f"{path} is too large for a job")
-    try:
-        data = serial.parse(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text") from None
-    job = serial.from_json(Job, data, str(path))
+    job = serial.from_json(Job, serial.read(path, "a job", runs.LARGEST_CONFIG), str(path))
     if job.name != path.stem:
         raise InputError(f"{path} is the job of another run, {job.name!r}")
     return job

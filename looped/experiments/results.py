@@ -48,13 +48,7 @@ def read(path: Path, config: TrainConfig, plan: MeasurementPlan) -> Rows | None:
     """The rows in a file, or None if there is no file; raises if it holds something else."""
     if not path.is_file():
         return None
-    if path.stat().st_size > LARGEST:
-        raise InputError(f"{path} is too large for a file of results")
-    try:
-        data = serial.parse(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text") from None
-    origin, rows = _checked(data, path)
+    origin, rows = _checked(serial.read(path, "a file of results", LARGEST), path)
     found = serial.from_json(TrainConfig, origin["runs"][0]["config"], str(path))
     odd = serial.differences(found, config)
     if odd or serial.from_json(MeasurementPlan, origin["plan"], str(path)) != plan:

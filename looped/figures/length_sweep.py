@@ -37,12 +37,10 @@ def read_length_sweeps(paths: Sequence[Path]) -> list[dict[str, Any]]:
     """The summaries in files that `looped bench ladder` wrote."""
     found: list[dict[str, Any]] = []
     for path in paths:
-        if not path.is_file() or path.stat().st_size > LARGEST_FILE:
-            raise InputError(f"{path} is no file of ladders")
         try:
-            whole = serial.parse(path.read_text(encoding="utf-8"), str(path))
-        except ValueError:
-            raise InputError(f"{path} is no file of ladders: it is not JSON") from None
+            whole = serial.read(path, "a file of ladders", LARGEST_FILE)
+        except InputError as error:
+            raise InputError(f"{path} is no file of ladders: {error}") from None
         sweeps = whole.get("ladder") if isinstance(whole, dict) else None
         if not isinstance(sweeps, list) or not all(map(_is_summary, sweeps)):
             raise InputError(f"{path} is no file of ladders; `looped bench ladder RUN --out FILE` writes one")

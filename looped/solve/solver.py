@@ -39,7 +39,7 @@ from looped.model.config import ModelConfig
 from looped.model.loop import LoopedTransformer, Prepared
 from looped.solve.answers import Answer, Answers, Step
 from looped.tasks.base import Task
-from looped.zoo.card import Card
+from looped.zoo.registry import Card
 
 SPARE_STEPS = 4  # more than twice T(n), for a rule that has not stopped by then
 COMPILED = "compiled"  # the recipe of a program in weights

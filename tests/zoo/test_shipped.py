@@ -11,7 +11,7 @@ from looped import runs, serial, tasks
 from looped.evaluation.measure import measure
 from looped.evaluation.statistics import wilson
 from looped.zoo import registry
-from looped.zoo.card import Card, MeasuredAccuracy
+from looped.zoo.registry import Card, MeasuredAccuracy
 from scripts.publish_model import LARGEST
 
 NAMES = registry.names()

@@ -204,16 +204,14 @@ class SweepRecord:
 
 def read(path: Path) -> Json:
     """A ladder's file; raises if it is something else."""
-    if not path.is_file():
-        raise InputError(f"there is no file {path}")
-    if path.stat().st_size > LARGEST:
-        raise InputError(f"{path} is too large for a ladder")
-    try:
-        data = serial.parse(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text") from None
+    data = serial.read(path, "a ladder", LARGEST)
     match data:
-        case {"provenance": {"runs": list(runs)}, "rows": list(rows), "steps": list(steps), **others}:
+        case {
+            "provenance": {"runs": list(runs)},
+            "rows": list(rows),
+            "steps": list(steps),
+            **others,
+        }:
             whole = _all(runs, RUN) and _all(rows, ROW) and _all(steps, STEPS)
             left = others.get("unfinished")
             whole = whole and (left is None or _all([left], LEFT))
