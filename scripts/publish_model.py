@@ -269,7 +269,7 @@ def _number(text: str) -> int:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Lists or adds; 2 is bad input."""
+    """List or adds; 2 is bad input."""
     args = _parser().parse_args(words)
     if args.action != "add":
         print(zoo())

@@ -139,7 +139,7 @@ def parse(kind: type[T], words: Sequence[str], prog: str) -> T:
 
 
 def _values(field: Field, rest: list[str]) -> list[str]:
-    """Takes the words that belong to an option off the rest: one, or all up to the next option."""
+    """Take the words that belong to an option off the rest: one, or all up to the next option."""
     most = len(rest) if field.many and not field.shown.repeat else 1
     count = next(
         (i for i, word in enumerate(rest[:most]) if word == "--" or _is_option(word)), min(most, len(rest))

@@ -36,7 +36,7 @@ class CancelArgs:
 
 
 def run(args: CancelArgs) -> int:
-    """Asks, and waits; exit status 1 if something still runs."""
+    """Ask, and wait; exit status 1 if something still runs."""
     if not args.wait >= 0:
         raise InputError(f"--wait must be 0 seconds or more, not {args.wait:g}")
     found, problems = queue.jobs_in(args.folder)

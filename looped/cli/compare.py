@@ -61,7 +61,7 @@ class CompareArgs:
 
 
 def run(args: CompareArgs) -> int:
-    """Probes and prints."""
+    """Probe and print."""
     task, device = tasks.get(args.task), devices.pick(args.device)
     solver = load(own(task.name, args.model), device)
     if solver.task is not task:

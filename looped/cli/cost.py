@@ -40,7 +40,7 @@ class CostArgs:
 
 
 def run(args: CostArgs) -> int:
-    """Prints what the run costs."""
+    """Print what the run costs."""
     on = rates.device(args.device)
     config = recipes.with_fields(
         recipes.make(args.task, args.method, args.recipe, (0,)), [f"seeds={args.seeds}", *args.set]

@@ -83,7 +83,7 @@ def race(
     seconds: float,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Summary]:
-    """Trains one after the other, in so many seconds altogether; the same call goes on where it was stopped."""
+    """Train one after the other, in so many seconds altogether; the same call goes on where it was stopped."""
     summaries: list[Summary] = []
     end = time.monotonic() + seconds
     for i, each in enumerate(pair):

@@ -40,7 +40,7 @@ class DiscoverArgs(Shared):
 
 
 def run(args: DiscoverArgs) -> int:
-    """Measures everything asked for, then prints it once."""
+    """Measure everything asked for, then print it once."""
     asked = ready(args, "discover")
     for each in asked.loaded:  # all complaints before any work
         check(each.subject, asked.lengths, args.samples, stops=stops_of(args, each), family=UNIFORM)

@@ -60,7 +60,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Harvest(Generic[R]):
-    """What was measured: the rows of each run, and whether somebody had enough before the end."""
+    """What was measured: the rows of each run, and whether Ctrl-C ended it."""
 
     rows: list[list[R]]
     interrupted: bool
@@ -79,7 +79,7 @@ class Ready:
     def gather(
         self, measure: Callable[[LoadedRun, str, int], list[R]], families: Sequence[str] = (UNIFORM,)
     ) -> Harvest[R]:
-        """Measures every run on every family and length; what is done when Ctrl-C comes is kept."""
+        """Measure every run on every input distribution and length; Ctrl-C keeps what is done."""
         rows: list[list[R]] = [[] for _ in self.loaded]
         parts = list(itertools.product(range(len(self.loaded)), families, self.lengths))
         try:
@@ -97,7 +97,7 @@ class Ready:
     def deliver(
         self, found: Harvest[R], as_json: Callable[[R], dict[str, Any]], show: Callable[[list[list[R]]], None]
     ) -> int:
-        """Writes and prints the rows with where they come from, for people by `show`; the exit status."""
+        """Write and print the rows with where they come from, for people by `show`; the exit status."""
         result = {
             "provenance": {
                 **provenance.facts(self.device),
@@ -123,7 +123,7 @@ class Ready:
 
 
 def ready(args: Shared, command: str) -> Ready:
-    """Complains about bad options, then loads the runs."""
+    """Complain about bad options, then load the runs."""
     lengths, device = parse_lengths(args.lengths), devices.pick(args.device)
     if not 0 <= args.seed <= LARGEST_SEED:
         raise InputError(f"--seed must be between 0 and {LARGEST_SEED}, not {args.seed}")
@@ -152,11 +152,11 @@ class EvaluateArgs(Shared):
     stop: tuple[str, ...] = ("oracle",)
     """Stopping rules: oracle, confidence, confidence-batch, threshold, threshold=0.001, converged=5, …"""
     family: tuple[str, ...] = ("uniform",)
-    """Input families: uniform, zeros, ones, repeated, p=0.05, mixed+carry, …; `looped tasks --json` lists them."""
+    """Input distributions: uniform, zeros, ones, repeated, p=0.05, mixed+carry, …; `looped tasks --json` lists them."""
 
 
 def run(args: EvaluateArgs) -> int:
-    """Measures everything asked for, then prints it once."""
+    """Measure everything asked for, then print it once."""
     asked = ready(args, "evaluate")
     stops, families = stopping.distinct(args.stop), tuple(dict.fromkeys(args.family))
     if not families:

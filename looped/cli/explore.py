@@ -31,9 +31,9 @@ class ExploreArgs:
 
 
 def run(args: ExploreArgs) -> int:
-    """Serves until Ctrl-C."""
+    """Serve until Ctrl-C."""
     # Threads of one product wait this long (some 50 µs) for each other before they sleep: waking them up costs a wide
-    # model a third of its time, and spinning for longer starves everybody else. Read when torch is loaded.
+    # model a third of its time, and spinning for longer slows all other processes. Read when torch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     from looped.explorer import app, models
     from looped.explorer.app import Explorer
@@ -49,7 +49,7 @@ def run(args: ExploreArgs) -> int:
                 print_json({"url": app.address(bound), "models": list(registry)})
             else:
                 print(f"the explorer is at {app.address(bound)} (Ctrl-C ends it)")
-            sys.stdout.flush()  # whoever reads this through a pipe waits for it
+            sys.stdout.flush()  # a reader of a pipe waits for it
 
         app.serve(Explorer(registry).app(), bound, not args.no_open, ready)
     return 0

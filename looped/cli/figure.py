@@ -36,7 +36,7 @@ class FigureArgs:
 
 
 def run(args: FigureArgs) -> int:
-    """Reads, draws, writes."""
+    """Read, draw, write."""
     from looped import figures  # matplotlib takes a second to load
 
     if not args.results:

@@ -68,7 +68,7 @@ class ReproduceArgs(BackendArgs):
 
 
 def run(args: ReproduceArgs) -> int:
-    """Runs what is missing, and draws once everything is there."""
+    """Run what is missing, and draw once everything is there."""
     figure = paper.get(args.figure)
     batch = paper.make_jobs([figure], choice(args), args.results, args.save_every)
     args.options  # noqa: B018  complains before anything is done
@@ -95,7 +95,7 @@ def run(args: ReproduceArgs) -> int:
 
 
 def _draw_present(figure: PaperFigure, batch: list[Job], args: ReproduceArgs) -> int:
-    """Draws what can be drawn without running anything."""
+    """Draw what can be drawn without running anything."""
     there = [job for job in batch if not queue.missing_plans(job)]
     if not there:
         raise InputError(f"{args.results} holds no result of figure {figure.name} yet")

@@ -43,7 +43,7 @@ class SampleArgs:
 
 
 def run(args: SampleArgs) -> int:
-    """Draws and prints."""
+    """Draw and print."""
     task = tasks.get(args.task)
     task.check_length(args.length)
     task.check_family(args.family)

@@ -56,7 +56,7 @@ class SolveArgs:
 
 
 def run(args: SolveArgs) -> int:
-    """Answers and prints, batch by batch."""
+    """Answer and print, batch by batch."""
     task = tasks.get(args.task)
     solver = load(own(task.name, args.model), devices.pick(args.device))
     if solver.task is not task:
@@ -168,7 +168,7 @@ def _read_lines(lines: TextIO, waiting: queue.Queue[Line | BaseException | None]
         waiting.put(None)
     except UnicodeDecodeError:
         waiting.put(InputError("what was given to read is not a text of questions, one a line"))
-    except Exception as error:  # whoever waits has to hear of it
+    except Exception as error:  # raised again in the main thread
         waiting.put(error)
 
 
@@ -176,7 +176,7 @@ DOUBT = 0.9  # a token less sure than this is dim
 
 
 def print_steps(task: Task, question: list[str], steps: Sequence[Step]) -> None:
-    """Prints them on stdout."""
+    """Print them on stdout."""
     if sys.stdout.isatty():
         _draw_steps(task, question, steps)
         return

@@ -31,7 +31,7 @@ class StatusArgs:
 
 
 def run(args: StatusArgs) -> int:
-    """Reads and prints; exit status 1 if a run has failed or cannot be read."""
+    """Read and print; exit status 1 if a run has failed or cannot be read."""
     found, problems = queue.jobs_in(args.folder)
     if not found and not problems:
         raise InputError(f"{args.folder} holds no runs")

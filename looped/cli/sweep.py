@@ -144,7 +144,7 @@ class StatusLines(StatusListener):
         self._last = time.monotonic()
 
     def show(self, batch: Sequence[Job], statuses: Sequence[Status]) -> None:
-        """Says what is new."""
+        """Say what is new."""
         for job, status in zip(batch, statuses, strict=True):
             before = self._before.get(job.name, "done" if status.state == "done" else "queued")
             self._before[job.name] = status.state
@@ -176,12 +176,12 @@ class StatusTable(StatusListener):
         self._live = Live(console=self._console, refresh_per_second=4)
 
     def show(self, batch: Sequence[Job], statuses: Sequence[Status]) -> None:
-        """Draws the table anew."""
+        """Draw the table anew."""
         self._live.start()
         self._live.update(table(batch, statuses, self._console.height - 4))
 
     def end(self) -> None:
-        """Leaves the last table on the screen."""
+        """Leave the last table on the screen."""
         self._live.stop()
 
 

@@ -19,7 +19,7 @@ class TasksArgs:
 
 
 def run(args: TasksArgs) -> int:
-    """Prints the list."""
+    """Print the list."""
     listed = [describe(task) for task in TASKS.values()]
     if args.json:
         for fact in listed:

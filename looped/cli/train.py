@@ -31,7 +31,7 @@ from looped.training.trainer import Cadence, Summary, train
 LONG = {name: f"model.{name}" for name in ("width", "heads", "layers", "bands", "positions", "embedding_std")}
 SHORT = ("seeds", "steps", "interval", "lr", "batch", "max_length", "ema", "backprop")
 
-LOOK_S = 0.25  # seconds between two looks for the wish of `looped cancel`
+LOOK_S = 0.25  # seconds between two looks for a request of `looped cancel`
 
 
 def _setting(metavar: str) -> Option:
@@ -103,7 +103,7 @@ class TrainArgs:
 
 
 def run(args: TrainArgs) -> int:
-    """Trains, and says where the result is."""
+    """Train, and say where the result is."""
     config = configuration(args)
     device = devices.pick(args.device)
     if not args.save_every > 0:
@@ -125,9 +125,9 @@ def run(args: TrainArgs) -> int:
 
 
 def _stop_request(folder: Path, asked: Interrupt) -> Callable[[], bool]:
-    """Whether anybody wants this to stop; asked after every gradient step, so it looks only now and then.
+    """Whether to stop; called after every gradient step, so it looks at the disk only now and then.
 
-    What `looped cancel` asked for before was for others, or for this command's last sitting.
+    A request of `looped cancel` that is older than this process does not count.
     """
     root = folder.absolute().parent
     before, looked, wanted = queue.cancel_requested_at(root), time.monotonic(), False

@@ -288,7 +288,7 @@ def _plan(data: object, what: str) -> MeasurementPlan:
 
 
 def _check(runs: list[RunSpec], plan: MeasurementPlan | None, what: str) -> None:
-    """Makes every configuration once, so that nothing is started before everything is known to be right."""
+    """Make every configuration once, so that nothing is started before everything is known to be right."""
     if not runs:
         raise InputError(f"{what} asks for no runs")
     seen: dict[str, int] = {}

@@ -41,7 +41,7 @@ class MeasuredAccuracy:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where weights or measurements come from; None for what nobody wrote down."""
+    """Where weights or measurements come from; None for what is not known."""
 
     commit: str | None = None
     device: str | None = None

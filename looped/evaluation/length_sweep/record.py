@@ -75,7 +75,7 @@ class SweepRecord:
             self.unfinished = data.get("unfinished")
 
     def enter(self, key: str, about: Mapping[str, object]) -> None:
-        """Makes a run known, or widens what is planned for it."""
+        """Make a run known, or widen what is planned for it."""
         old = self.runs.get(key, {})
         lengths = sorted({*old.get("lengths", ()), *_list(about["lengths"])})
         lists = {name: _joined(old.get(name, ()), _list(about[name])) for name in ("stops", "families")}
@@ -194,7 +194,7 @@ class SweepRecord:
         }
 
     def write(self) -> None:
-        """Puts the file in its place, whole; nothing without a path."""
+        """Put the file in its place, whole; nothing without a path."""
         if self.path is None:
             return
         with checkpoints.disk(self.path):
