@@ -45,7 +45,7 @@ BENCHES: dict[str, tuple[str, str]] = {
 
 
 def measure(name: str, options: BenchOptions) -> Measured:
-    """Runs a bench with the options that were given, and says so; raises if it does not take one of them."""
+    """Run a bench with the options that were given, and say so; raises if it does not take one of them."""
     if name not in BENCHES:
         raise InputError(f"unknown bench {name[:40]!r}; the benches are {', '.join(BENCHES)}")
     given = {f.name: getattr(options, f.name) for f in fields(BenchOptions)}

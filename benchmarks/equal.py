@@ -48,7 +48,7 @@ def measure(
     width: int | None = None,
     batch: int | None = None,
 ) -> Measured:
-    """Compares the losses of `steps` gradient steps, then accuracies after `train_steps` (0 leaves them out)."""
+    """Compare the losses of `steps` gradient steps, then accuracies after `train_steps` (0 leaves them out)."""
     if steps < 1 or train_steps < 0:
         raise InputError(
             f"steps must be at least 1 and train-steps at least 0, not {steps} and {train_steps}"
@@ -147,7 +147,7 @@ def _side_by_side(
 
 
 def follow(engine: Engine, alone: list[Engine]) -> None:
-    """Gives a stacked engine the weights and moments of lone ones, in place, as a captured graph needs it."""
+    """Give a stacked engine the weights and moments of lone ones, in place, as a captured graph needs it."""
     engine.weights.copy_(torch.cat([other.weights for other in alone]))
     engine.moments.mean.copy_(torch.cat([other.moments.mean for other in alone]))
     engine.moments.square.copy_(torch.cat([other.moments.square for other in alone]))

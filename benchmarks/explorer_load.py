@@ -46,7 +46,7 @@ class Args:
 
 
 @dataclass
-class Tally:
+class LoadResult:
     """What the clients met."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)  # of every request answered, by address
@@ -54,7 +54,7 @@ class Tally:
     failures: list[str] = field(default_factory=list)
 
     def add(self, path: str, seconds: float) -> None:
-        """Counts a request that was answered."""
+        """Count a request that was answered."""
         self.seconds.setdefault(path, []).append(seconds)
 
     @property
@@ -63,7 +63,7 @@ class Tally:
         return [each for times in self.seconds.values() for each in times]
 
     def facts(self) -> dict[str, object]:
-        """Counts and times, altogether and by address."""
+        """Count and time, altogether and by address."""
         return {
             **spread(self.all),
             "cancelled": self.cancelled,
@@ -88,9 +88,9 @@ def spread(seconds: list[float]) -> dict[str, float]:
     }
 
 
-async def put_under_load(host: str, port: int, clients: int, seconds: float, length: int = 0) -> Tally:
+async def put_under_load(host: str, port: int, clients: int, seconds: float, length: int = 0) -> LoadResult:
     """So many clients for so long, asking questions of one length, or of several where it is 0."""
-    tally = Tally()
+    result = LoadResult()
     status, body = await request(host, port, "/api/catalogue", None)
     if status != 200:
         raise InputError(f"there is no explorer at {host}:{port}: it answers {status}")
@@ -98,8 +98,8 @@ async def put_under_load(host: str, port: int, clients: int, seconds: float, len
     if not models:
         raise InputError("the explorer has no model to ask")
     until = time.monotonic() + seconds
-    await asyncio.gather(*(_client(host, port, models, until, i, length, tally) for i in range(clients)))
-    return tally
+    await asyncio.gather(*(_client(host, port, models, until, i, length, result) for i in range(clients)))
+    return result
 
 
 async def _client(
@@ -109,57 +109,59 @@ async def _client(
     until: float,
     number: int,
     wanted: int,
-    tally: Tally,
+    result: LoadResult,
 ) -> None:
-    """Draws a question, asks it, looks at the program and at a head; again and again."""
+    """Draw a question, ask it, look at the program and at a head; again and again."""
     dice = random.Random(number)
     while time.monotonic() < until:
         model = dice.choice(models)
         key, longest = str(model["key"]), int(str(model["longest"]))
         length = min(longest, wanted or dice.choice((4, 8, 12, 20, 30)))
         drawn = await _timed(
-            host, port, "/api/draw", {"model": key, "length": length, "seed": dice.randrange(2**40)}, tally
+            host, port, "/api/draw", {"model": key, "length": length, "seed": dice.randrange(2**40)}, result
         )
         if drawn is None:
             continue
         asked = {"model": key, "question": json.loads(drawn)["question"]}
         if dice.random() < 0.1:
-            await _called_off(host, port, asked, tally)
+            await _called_off(host, port, asked, result)
             continue
-        ran = await _timed(host, port, "/api/run", asked, tally)
+        ran = await _timed(host, port, "/api/run", asked, result)
         if ran is not None and b'"kind":"end"' not in ran:
-            tally.failures.append("a run without an end")
-        await _timed(host, port, "/api/program", asked, tally)
+            result.failures.append("a run without an end")
+        await _timed(host, port, "/api/program", asked, result)
         look = {**asked, "step": dice.randint(1, length), "layer": 0, "head": 0}
-        await _timed(host, port, "/api/attention", look, tally)
+        await _timed(host, port, "/api/attention", look, result)
 
 
-async def _timed(host: str, port: int, path: str, body: dict[str, object], tally: Tally) -> bytes | None:
+async def _timed(
+    host: str, port: int, path: str, body: dict[str, object], result: LoadResult
+) -> bytes | None:
     began = time.monotonic()
     try:
         async with asyncio.timeout(PATIENCE):
             status, answer = await request(host, port, path, body)
     except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError) as error:
-        tally.failures.append(f"{path}: {type(error).__name__} {error}")
+        result.failures.append(f"{path}: {type(error).__name__} {error}")
         return None
     if status != 200:
-        tally.failures.append(f"{path}: {status} {answer[:120].decode(errors='replace')}")
+        result.failures.append(f"{path}: {status} {answer[:120].decode(errors='replace')}")
         return None
-    tally.add(path, time.monotonic() - began)
+    result.add(path, time.monotonic() - began)
     return answer
 
 
-async def _called_off(host: str, port: int, body: dict[str, object], tally: Tally) -> None:
-    """Asks, waits for the first words of the answer, and goes away."""
+async def _called_off(host: str, port: int, body: dict[str, object], result: LoadResult) -> None:
+    """Ask, wait for the first words of the answer, and go away."""
     try:
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(_message(host, port, "/api/run", body))
         async with asyncio.timeout(PATIENCE):
             await reader.read(1024)
         writer.close()
-        tally.cancelled += 1
+        result.cancelled += 1
     except (OSError, TimeoutError) as error:
-        tally.failures.append(f"called off: {type(error).__name__} {error}")
+        result.failures.append(f"called off: {type(error).__name__} {error}")
 
 
 async def request(host: str, port: int, path: str, body: dict[str, object] | None) -> tuple[int, bytes]:
@@ -212,25 +214,25 @@ def started() -> Iterator[str]:
 
 
 def run(args: Args) -> int:
-    """Prints the tally; 1 if a request failed."""
+    """Print the result; 1 if a request failed."""
     if args.clients < 1 or args.seconds <= 0 or args.length < 0:
         raise InputError("there must be at least one client, more than 0 seconds and no length below 0")
     if args.url:
-        tally = _at(args.url, args)
+        result = _at(args.url, args)
     else:
         with started() as url:
-            tally = _at(url, args)
-    facts = tally.facts()
+            result = _at(url, args)
+    facts = result.facts()
     if args.json:
         print(json.dumps({"clients": args.clients, "seconds": args.seconds, **facts}))
     else:
-        print(f"{args.clients} clients, {args.seconds:g} s: {_told(tally.all)}, ", end="")
-        print(f"{tally.cancelled} called off, {len(tally.failures)} failed")
-        for path, times in sorted(tally.seconds.items()):
+        print(f"{args.clients} clients, {args.seconds:g} s: {_told(result.all)}, ", end="")
+        print(f"{result.cancelled} called off, {len(result.failures)} failed")
+        for path, times in sorted(result.seconds.items()):
             print(f"  {path:<15} {_told(times)}")
-        for failure in tally.failures[:5]:
+        for failure in result.failures[:5]:
             print(f"  {failure}", file=sys.stderr)
-    return 1 if tally.failures else 0
+    return 1 if result.failures else 0
 
 
 def _told(seconds: list[float]) -> str:
@@ -239,7 +241,7 @@ def _told(seconds: list[float]) -> str:
     return f"{found['requests']} requests, {times}"
 
 
-def _at(url: str, args: Args) -> Tally:
+def _at(url: str, args: Args) -> LoadResult:
     where = urlsplit(url)
     if where.hostname not in ("127.0.0.1", "localhost", "::1") or where.port is None:
         raise InputError(f"--url must be an explorer's address on this machine, not {url[:60]!r}")

@@ -50,7 +50,7 @@ def measure(
     width: int | None = None,
     batch: int | None = None,
 ) -> Measured:
-    """Answers `samples` problems each way, and times loop steps at lengths up to `length`."""
+    """Answer `samples` problems each way, and time loop steps at lengths up to `length`."""
     if train_steps < 1 or samples < 1:
         raise InputError(f"train-steps and samples must be at least 1, not {train_steps} and {samples}")
     if length < 2 * SHORTEST:

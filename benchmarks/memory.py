@@ -2,7 +2,7 @@
 
 Training with activation checkpointing keeps one state a loop step and recomputes the rest, so a whole gradient step
 (data, loss, gradient, update) of T and of 10·T loop steps should differ by the kept states and little else. Answering
-keeps nothing of a step, so there the peak must not depend on T at all. Bytes are those of living tensors.
+keeps nothing of a step, so there the peak must not depend on T at all. Bytes are those of allocated tensors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FixedDepth(Engine):
         self.loops = loops
 
     def stage(self, longest: int) -> Stage:
-        """The task's stage, with a plan in which nobody leaves before the end."""
+        """The task's stage, with a plan in which no row leaves before the end."""
         batch = self.config.batch
         plan = Plan((batch,) * self.loops, (batch,) * (self.loops - 1) + (0,))
         return replace(super().stage(longest), plan=plan)

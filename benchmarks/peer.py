@@ -74,7 +74,7 @@ class Peer(nn.Module):
         return str(self.gpt2.config._attn_implementation)
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
-        """Takes over the weights of one of our seeds, by name (`Layout.to_dict`)."""
+        """Take over the weights of one of our seeds, by name (`Layout.to_dict`)."""
         own = dict(self.named_parameters())
         for name, value in weights.items():
             target = own[_peer_name(name)]

@@ -19,7 +19,7 @@ OURS, PEER, FLOOR = "#0072B2", "#999999", "#D55E00"  # of the house's colours
 
 
 def save(lines: Lines, path: Path) -> None:
-    """Draws into an SVG, PNG or PDF file."""
+    """Draw into an SVG, PNG or PDF file."""
     import matplotlib
 
     from looped import figures  # a machine that only measures has no matplotlib

@@ -32,7 +32,7 @@ def load(path: Path) -> Lines:
 
 
 def fill(text: str, lines: Lines) -> str:
-    """The text with every marked table made anew."""
+    """The text with every generated table made anew."""
     return docs_tables.fill(text, {name: partial(table, lines) for name, table in TABLES.items()})
 
 
@@ -82,7 +82,7 @@ def _training_row(line: Measured) -> Sequence[object]:
     )  # fmt: skip
 
 
-def _anatomy(lines: Lines) -> str:
+def _profile(lines: Lines) -> str:
     found = stacked(lines)
     if not found:
         return markdown((), ())
@@ -207,7 +207,7 @@ def _commands(lines: Lines) -> str:
 
 TABLES: dict[str, Callable[[Lines], str]] = {
     "training": _training,
-    "anatomy": _anatomy,
+    "anatomy": _profile,
     "scale": _scale,
     "equal": _equal,
     "accuracies": _accuracies,

@@ -1,4 +1,4 @@
-"""`bench survive`: does a compiled program live through noise on its weights, and through training?
+"""`bench survive`: does a compiled program stay right after noise on its weights, and after training?
 
 The task's program is compiled into weights, each weight is multiplied by 1 + noise·ε, and the model is trained for a
 moment on all lengths up to `length`, with the rate held. Exact answers are counted before and after, at that length, at

@@ -21,7 +21,7 @@ def measure(
     width: int | None = None,
     batch: int | None = None,
 ) -> Measured:
-    """Times a gradient step with 1, 2, 4, … up to `seeds` seeds; `speedup` is of the cheapest seed over a lone one."""
+    """Time a gradient step with 1, 2, 4, … up to `seeds` seeds; `speedup` is of the cheapest seed over a lone one."""
     if steps < 1:
         raise InputError(f"steps must be at least 1, not {steps}")
     where = devices.pick(device)

@@ -35,7 +35,7 @@ def measure(
     model: str | None = None,
     length: int | None = None,
 ) -> Measured:
-    """Answers `samples` questions of lengths 1 to `length` (the training length unless given) each way."""
+    """Answer `samples` questions of lengths 1 to `length` (the training length unless given) each way."""
     if samples < 1:
         raise InputError(f"samples must be at least 1, not {samples}")
     asked, where = tasks.get(task), devices.pick(device)

@@ -47,7 +47,7 @@ def ready(config: TrainConfig, device: torch.device, precision: torch.dtype) -> 
 
 
 def free(device: torch.device) -> None:
-    """Gives back what dropped engines held."""
+    """Give back what dropped engines held."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

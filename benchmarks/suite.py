@@ -27,7 +27,7 @@ TINY: dict[str, object] = {"width": 16, "batch": 4}
 
 
 def run(out: Path, *, device: str = "auto", limit: float = 600.0, small: bool = False) -> list[Measured]:
-    """Appends a line for each measurement to `out`; the lines."""
+    """Append a line for each measurement to `out`; the lines."""
     where = devices.pick(device)
     start = time.monotonic()
     lines = []

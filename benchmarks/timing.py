@@ -1,7 +1,7 @@
-"""Stop-watch, scales and yardstick: how time, memory and the machine's own limit are measured, on any device.
+"""How time, memory and the device's own limit are measured, on any device.
 
-Time is the median of repeated, synchronised readings after a warm-up. Memory is the peak of the bytes of living
-tensors: on CUDA the allocator counts them, on the CPU `Ledger` does, tensor by tensor. The yardstick is the largest
+Time is the median of repeated, synchronised readings after a warm-up. Memory is the peak of the bytes of allocated
+tensors: on CUDA the allocator counts them, on the CPU `Ledger` does, tensor by tensor. The ceiling is the largest
 matrix product rate seen on this device, in the same precision and minute.
 """
 
@@ -43,7 +43,7 @@ def precision_name(precision: torch.dtype) -> str:
 
 
 def synchronise(device: torch.device) -> None:
-    """Waits until the device has done all it was given."""
+    """Wait until the device has done all it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -82,7 +82,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Runs the operation and notes the storages it made."""
+        """Run the operation and note the storages it made."""
         out = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(out):
             if isinstance(tensor, torch.Tensor):
@@ -122,7 +122,7 @@ def peak_bytes(action: Callable[[], T], device: torch.device) -> tuple[T, int]:
     return result, ledger.peak
 
 
-# --- the yardstick -----------------------------------------------------------------------------------------
+# --- the ceiling -------------------------------------------------------------------------------------------
 
 
 def ceiling_tflops(device: torch.device, precision: torch.dtype, rounds: int = 10) -> float:

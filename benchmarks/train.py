@@ -43,7 +43,7 @@ def measure(
     width: int | None = None,
     batch: int | None = None,
 ) -> Measured:
-    """Times `steps` gradient steps of ours and `peer_steps` of the peer."""
+    """Time `steps` gradient steps of ours and `peer_steps` of the peer."""
     if steps < 1 or peer_steps < 0:
         raise InputError(f"steps must be at least 1 and peer-steps at least 0, not {steps} and {peer_steps}")
     where = devices.pick(device)

@@ -1,4 +1,4 @@
-"""Locks that their holder cannot forget: let go when closed, or when the process ends in any way.
+"""File locks that are freed when closed, or when the process ends in any way.
 
 Works between processes and, on file systems that pass locks on, between machines. Knows nothing of what is locked.
 """
@@ -13,11 +13,11 @@ from typing import IO
 if sys.platform != "win32":
     import fcntl
 
-PATIENCE_S = 2.0  # whoever only looks holds a lock for far less
+PATIENCE_S = 2.0  # a look at a lock takes far less
 
 
 def hold(path: Path, patience_s: float | None = None) -> IO[bytes] | None:
-    """An open lock, let go when it is closed or its process ends; None if somebody else has it."""
+    """Take a lock, freed when it is closed or its process ends; None if another process has it."""
     file = open(path, "ab")  # noqa: SIM115
     deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
     while not _flock(file):
@@ -29,7 +29,7 @@ def hold(path: Path, patience_s: float | None = None) -> IO[bytes] | None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody has a lock; looking shares it for a moment, which `hold` waits out.
+    """Whether a process has a lock; the look shares it for a moment, which `hold` waits out.
 
     A shared lock is enough to meet a holder. Others may look at the same time, and over NFS, where an exclusive one
     needs a file open for writing, nothing has to be.

@@ -15,6 +15,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -65,6 +66,18 @@ def parse(text: str, what: str) -> object:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{what} is not JSON: {error}") from None
+
+
+def read(path: Path, kind: str, largest: int) -> object:
+    """Strict JSON from a file; `kind` says in a complaint what it should be: `a file of results`."""
+    if not path.is_file():
+        raise InputError(f"there is no file {path}")
+    if path.stat().st_size > largest:
+        raise InputError(f"{path} is too large for {kind}")
+    try:
+        return parse(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text") from None
 
 
 def override(value: T, assignments: Sequence[str]) -> T:
@@ -169,11 +182,13 @@ def _value(kind: Any, data: object, path: str, what: str) -> Any:
         return tuple(
             _value(k, item, f"{path}[{i}]", what) for i, (k, item) in enumerate(zip(kinds, data, strict=True))
         )
+    if origin is dict and isinstance(data, dict):
+        return data
     if kind is float and type(data) is int and abs(data) < 2**53:
         return float(data)
     if type(data) is kind and (kind is not float or math.isfinite(data)):  # type: ignore[arg-type]
         return data
-    raise InputError(f"{what}: {path} must be {_NAMES[kind]}, not {_shown(data)}")
+    raise InputError(f"{what}: {path} must be {_NAMES[origin or kind]}, not {_shown(data)}")
 
 
 def _from_text(kind: Any, text: str, path: str) -> object:
@@ -205,7 +220,13 @@ def _from_text(kind: Any, text: str, path: str) -> object:
     return text
 
 
-_NAMES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text"}
+_NAMES = {
+    int: "a whole number",
+    float: "a finite number",
+    bool: "true or false",
+    str: "a text",
+    dict: "an object of fields",
+}
 
 
 def _join(path: str, key: str) -> str:

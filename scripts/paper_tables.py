@@ -37,7 +37,7 @@ Found = dict[Key, Rows]
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Fills the tables of a text in its place."""
+    """Fill the tables of a text in its place."""
     parser = argparse.ArgumentParser(prog="python -m scripts.paper_tables", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("text", type=Path, metavar="FILE.md")
@@ -55,7 +55,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def fill(text: str, folder: Path) -> str:
-    """The text with every marked table made anew from the results in a folder."""
+    """The text with every generated table made anew from the results in a folder."""
     lengths, stopping, rules = (
         _found(names, folder) for names in (("main", "ablation"), ("stopping",), ("rules",))
     )

@@ -32,9 +32,9 @@ from looped.runs import SEED_KIND, Trained
 from looped.training import recipes
 from looped.training.config import TrainConfig
 from looped.zoo import registry
-from looped.zoo.card import Card, Measured, Origin
-from looped.zoo.registry import zoo
+from looped.zoo.registry import Card, MeasuredAccuracy, Origin, zoo
 
+LARGEST_RESULTS = 1 << 28  # bytes
 LARGEST = 40_000_000  # bytes of all shipped models together
 WHOLE = "float32, as trained"
 
@@ -84,13 +84,15 @@ def add(order: Publication) -> Card:
 # --- how good ----------------------------------------------------------------------------------------------
 def _rows(
     order: Publication, trained: Trained, lengths: Sequence[int], device: torch.device
-) -> tuple[tuple[Measured, ...], Origin]:
+) -> tuple[tuple[MeasuredAccuracy, ...], Origin]:
     """Measured accuracies of this seed from result files, or measured now."""
     if not order.results:
         subject = loading.stack(order.source, [trained], device).subject
         found = measure(subject, lengths, order.samples, seed=0)
         facts = provenance.facts(device)
-        rows = [Measured(r.length, r.stop, r.accuracy, r.samples, r.mean_steps, r.family) for r in found]
+        rows = [
+            MeasuredAccuracy(r.length, r.stop, r.accuracy, r.samples, r.mean_steps, r.family) for r in found
+        ]
         return tuple(rows), Origin(facts["commit"], facts["device"], "fp32")
     rows, origin = [], Origin()
     for path in order.results:
@@ -104,8 +106,8 @@ def _rows(
     return tuple(rows), origin
 
 
-def _read_results(path: Path, trained: Trained) -> tuple[list[Measured], Origin]:
-    data = serial.parse(path.read_text(encoding="utf-8"), str(path))
+def _read_results(path: Path, trained: Trained) -> tuple[list[MeasuredAccuracy], Origin]:
+    data = serial.read(path, "a file of results", LARGEST_RESULTS)
     if not isinstance(data, dict) or not isinstance(data.get("rows"), list):
         raise InputError(f"{path} is no result of ours: it must hold provenance and rows")
     origin = data.get("provenance", {})
@@ -115,7 +117,7 @@ def _read_results(path: Path, trained: Trained) -> tuple[list[Measured], Origin]
         raise InputError(f"{path} measured another run than this one ({'; '.join(odd[:2])})")
     own = {"task": trained.config.task, "method": trained.config.method, "seed": trained.seed}
     rows = [
-        Measured(
+        MeasuredAccuracy(
             row["length"], row["stop"], float(row["accuracy"]), row["samples"], float(row["mean_steps"]),
             row.get("family", "uniform"),
         )
@@ -267,7 +269,7 @@ def _number(text: str) -> int:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Lists or adds; 2 is bad input."""
+    """List or adds; 2 is bad input."""
     args = _parser().parse_args(words)
     if args.action != "add":
         print(zoo())

@@ -86,7 +86,7 @@ def test_the_explorer_does_without_its_program(task: Task) -> None:
     """A task may have no n-RASP-L program yet; then there is nothing to compile."""
     from looped.explorer import models
 
-    assert "digit_sum-compiled" not in list(models.stock(shipped=()))
+    assert "digit_sum-compiled" not in list(models.all_models(shipped=()))
 
 
 def test_no_program_is_offered_where_there_is_none(task: Task, cli: Cli) -> None:

@@ -93,8 +93,8 @@ def metrics(path: Path) -> bool:
 
 
 def ladders(path: Path) -> bool:
-    found = figures.read_ladders([path])
-    return drawn(lambda: figures.ladder(found), path)
+    found = figures.read_length_sweeps([path])
+    return drawn(lambda: figures.length_sweep(found), path)
 
 
 READERS: dict[str, tuple[object, int, Callable[[Path], Any]]] = {

@@ -29,7 +29,7 @@ LAYERS = [
     {"model"},
     {"methods", "loops"},
     {"compiler", "fast", "training", "evaluation", "runs"},
-    {"demo", "figures", "zoo", "solve", "experiments"},
+    {"figures", "zoo", "solve", "experiments"},
     {"explorer"},
     {"cli", "__main__"},
 ]

@@ -1,10 +1,10 @@
-"""The command `looped`: finds a command's file, parses, calls, and turns errors into a sentence.
+"""The command `looped`: find a command's file, parse its options, run it, report errors in one sentence.
 
 A command is one row of `COMMANDS` and one file in `looped/cli`, imported only when it is asked for, so
 that `looped --help` answers at once. This file knows no option of any command.
 
 Exit status: 0 done, 1 done with a negative finding (`looped check` found a fault), 2 bad input or an
-unusable file, 130 interrupted, 141 nobody reads the output any more.
+unusable file, 130 interrupted, 141 the reader of the output is gone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import get_type_hints
 
 from looped import __version__
 from looped.errors import InputError
@@ -58,7 +59,7 @@ SUBCOMMANDS: dict[tuple[str, str], str] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `looped WORDS…` and returns the exit status; every expected failure is one sentence on stderr."""
+    """Run `looped WORDS…` and return the exit status; every expected failure is one sentence on stderr."""
     words = list(sys.argv[1:] if argv is None else argv)
     # Threads that wait for each other by spinning starve on a busy machine (measured: 34 s instead of 12 s); threads
     # that sleep at once make a training step a third longer on a quiet one. A fifth of a millisecond serves both.
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without × is no reason to crash
     try:
         status = _dispatch(words)
-        if sys.stdout is not None:  # whoever has closed it wants to hear nothing
+        if sys.stdout is not None:  # it may have been closed
             sys.stdout.flush()
         return status
     except InputError as error:
@@ -107,7 +108,7 @@ def _dispatch(words: list[str]) -> int:
         name, rest = f"{name} {rest[0]}", rest[1:]
     module = import_module(source)
     try:
-        args = parse(module.Args, rest, prog=f"looped {name}")
+        args = parse(get_type_hints(module.run)["args"], rest, prog=f"looped {name}")
     except SystemExit:  # the command's --help, already printed
         return 0
     return int(module.run(args))

@@ -1,4 +1,4 @@
-"""The command-line adapter: a command's words into its `Args`, whatever is wrong with them into one sentence.
+"""The command-line adapter: a command's words into its dataclass of options, mistakes into one sentence.
 
     @dataclass(frozen=True)
     class Args:
@@ -54,7 +54,7 @@ class Positional(Option):
 
 @dataclass(frozen=True)
 class Field:
-    """One field of `Args`, as the parser needs it."""
+    """One field of the dataclass, as the parser needs it."""
 
     name: str
     kind: type  # of one value
@@ -139,7 +139,7 @@ def parse(kind: type[T], words: Sequence[str], prog: str) -> T:
 
 
 def _values(field: Field, rest: list[str]) -> list[str]:
-    """Takes the words that belong to an option off the rest: one, or all up to the next option."""
+    """Take the words that belong to an option off the rest: one, or all up to the next option."""
     most = len(rest) if field.many and not field.shown.repeat else 1
     count = next(
         (i for i, word in enumerate(rest[:most]) if word == "--" or _is_option(word)), min(most, len(rest))

@@ -46,7 +46,7 @@ class BenchOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Args(BenchOptions):
+class BenchArgs(BenchOptions):
     """Measure this program against its peers, in one run. Not every bench takes every option."""
 
     name: Annotated[str, Positional("NAME")]
@@ -55,7 +55,7 @@ class Args(BenchOptions):
     """One JSON object: measured values of both sides, "speedup", and how it was measured."""
 
 
-def run(args: Args) -> int:
+def run(args: BenchArgs) -> int:
     """Measure and print."""
     benchmarks = _benchmarks()
     measured = benchmarks.measure(args.name, args)

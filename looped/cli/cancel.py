@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Annotated
 
 from looped.cli.arguments import Positional
-from looped.cli.jobs import totals
 from looped.cli.output import note, print_json
+from looped.cli.sweep import totals
 from looped.errors import InputError
 from looped.experiments import queue
 from looped.experiments.queue import Status
@@ -24,7 +24,7 @@ POLL_S = 0.2
 
 
 @dataclass(frozen=True)
-class Args:
+class CancelArgs:
     """Stop the runs in a folder; each saves first, and the command that started them goes on from there."""
 
     folder: Annotated[Path, Positional("DIR")]
@@ -35,8 +35,8 @@ class Args:
     """Print how everything stands then, as one JSON object."""
 
 
-def run(args: Args) -> int:
-    """Asks, and waits; exit status 1 if something still runs."""
+def run(args: CancelArgs) -> int:
+    """Ask, and wait; exit status 1 if something still runs."""
     if not args.wait >= 0:
         raise InputError(f"--wait must be 0 seconds or more, not {args.wait:g}")
     found, problems = queue.jobs_in(args.folder)

@@ -16,7 +16,7 @@ from looped.rasp.lint import LintReport, check_file
 
 
 @dataclass(frozen=True)
-class Args:
+class CheckArgs:
     """Check n-RASP-L programs in a file for legality, naming line and rule; exit 1 if one is broken."""
 
     file: Annotated[str, Positional("FILE.py")]
@@ -25,7 +25,7 @@ class Args:
     """One JSON object."""
 
 
-def run(args: Args) -> int:
+def run(args: CheckArgs) -> int:
     """Check and print."""
     report = check_file(args.file)
     if args.json:

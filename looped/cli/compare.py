@@ -36,7 +36,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Args:
+class CompareArgs:
     """Fit a linear map from a model's states to the variables of the task's n-RASP-L program, step by step."""
 
     task: Annotated[str, Positional()]
@@ -60,8 +60,8 @@ class Args:
     """One JSON object a variable and step."""
 
 
-def run(args: Args) -> int:
-    """Probes and prints."""
+def run(args: CompareArgs) -> int:
+    """Probe and print."""
     task, device = tasks.get(args.task), devices.pick(args.device)
     solver = load(own(task.name, args.model), device)
     if solver.task is not task:

@@ -21,7 +21,7 @@ from looped.rasp import programs
 
 
 @dataclass(frozen=True)
-class Args:
+class CompileArgs:
     """Turn an n-RASP-L program into the weights of a looped Transformer that does exactly the same."""
 
     program: Annotated[str, Positional()]
@@ -40,7 +40,7 @@ class Args:
     """One JSON object."""
 
 
-def run(args: Args) -> int:
+def run(args: CompileArgs) -> int:
     """Compile, write, print the sizes."""
     for option, path in (("--out", args.out), ("--picture", args.picture)):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):

@@ -20,7 +20,7 @@ from looped.training.cost import Cost, estimate
 
 
 @dataclass(frozen=True)
-class Args:
+class CostArgs:
     """Say what a run will cost: operations, memory and time, without starting it."""
 
     task: Annotated[str, Positional("TASK")]
@@ -39,8 +39,8 @@ class Args:
     """Print the facts as one JSON object."""
 
 
-def run(args: Args) -> int:
-    """Prints what the run costs."""
+def run(args: CostArgs) -> int:
+    """Print what the run costs."""
     on = rates.device(args.device)
     config = recipes.with_fields(
         recipes.make(args.task, args.method, args.recipe, (0,)), [f"seeds={args.seeds}", *args.set]

@@ -1,4 +1,4 @@
-"""`looped demo`: the newcomer's minute. Trains two small models on short inputs and asks them long ones.
+"""`looped demo`: train two small models on short inputs, ask them long ones, draw the result; a minute or two on a CPU.
 
 $ looped demo
 …
@@ -6,27 +6,160 @@ length  looped, n passes  ordinary, one pass
     10            1.0000              1.0000  trained to here
     11            1.0000              0.0000
    100            1.0000              0.0000  10×
+
+Two models of equal size learn to copy bit strings of up to ten symbols: one applies its layers as often as the string
+is long, the other once, as an ordinary Transformer does. Both master these lengths. Then both copy longer strings, up
+to twenty times as long.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+import torch
+
+from looped import methods, runs, tasks
 from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
+from looped.evaluation.measure import Row, Subject, measure
+from looped.fast.stacked import StackedTransformer
+from looped.rasp import lint, programs
+from looped.rasp.trace import trace
+from looped.training import recipes
+from looped.training.config import TrainConfig
+from looped.training.progress import Listener
+from looped.training.trainer import Cadence, Summary, train
 
-if TYPE_CHECKING:  # torch is loaded when the demo starts, not when its help is asked for
-    from looped.demo import Contestant
-    from looped.evaluation.measure import Row
-    from looped.training.trainer import Summary
+TASK, SEED = "copy", 0
+LENGTHS = (5, 10, 11, 12, 15, 20, 50, 100)  # of the exam
+FARTHEST = 200  # where a problem costs four times the last of these, and a quarter of them is asked
+LAYERS = 2  # with a single one, a model of fixed depth does not learn even the training lengths
+MORE = (
+    3  # times as many gradient steps for the model of fixed depth: it needs them, and a step of it is cheap
+)
+SHORTER: dict[str, Any] = {
+    "steps": 500,
+    "interval": 30,
+    "noise": 0.2,
+}  # than quick: copy is the easiest of the tasks
+ILLUSTRATED = (("copy", "1 0"), ("parity", "1 1"), ("addition", "1 0 + 1 1"))  # the paper's figure, n = 2
 
 
 @dataclass(frozen=True)
-class Args:
+class Contestant:
+    """One of the two models."""
+
+    name: str  # of its folder
+    what: str  # in words
+    config: TrainConfig
+
+
+def contestants(steps: int = 0) -> tuple[Contestant, Contestant]:
+    """The looped model and the one of fixed depth; `steps` gradient steps of the looped one, or 500.
+
+    The model of fixed depth has the same layers, and what an ordinary Transformer has: heads that see everything
+    before them, and rotary positions. Without both it does not learn even the training lengths.
+    """
+    looped = recipes.make(TASK, "fop-loop-adaptive", "quick", (SEED,))
+    looped = replace(looped, model=replace(looped.model, layers=LAYERS), **SHORTER)
+    looped = replace(looped, steps=steps or looped.steps)
+    ordinary = replace(looped.model, bands=(), positions="rotary")
+    fixed = replace(looped, method="fop", model=ordinary, steps=MORE * looped.steps, noise=0.0)
+    return (
+        Contestant("looped", "looped, n passes", looped),
+        Contestant("fixed", "ordinary, one pass", fixed),
+    )
+
+
+def race(
+    folder: Path,
+    pair: Sequence[Contestant],
+    listener: Callable[[], Listener],
+    seconds: float,
+    stop: Callable[[], bool] = lambda: False,
+) -> list[Summary]:
+    """Train one after the other, in so many seconds altogether; the same call goes on where it was stopped."""
+    summaries: list[Summary] = []
+    end = time.monotonic() + seconds
+    for i, each in enumerate(pair):
+        share = (end - time.monotonic()) / (len(pair) - i)
+        once = Cadence(evaluate_steps=each.config.steps)  # at the end
+        summaries.append(
+            train(
+                each.config, folder / each.name, "cpu",
+                listeners=[listener()], cadence=once, stop=stop, time_limit_s=max(share, 1.0),
+            )
+        )  # fmt: skip
+    return summaries
+
+
+def exam(
+    folder: Path,
+    pair: Sequence[Contestant],
+    samples: int,
+    on_progress: Callable[[list[Row]], None] | None = None,
+) -> list[Row]:
+    """How often each is exactly right at the lengths of the exam."""
+    rows: list[Row] = []
+    for each in pair:
+        trained = runs.load_seed(folder / each.name / f"seed-{SEED}.safetensors")
+        model = StackedTransformer(each.config.model)
+        with torch.no_grad():
+            weights = model.prepare(trained.row[None])
+        subject = Subject(
+            tasks.get(TASK),
+            methods.get(each.config.method),
+            model,
+            weights,
+            (SEED,),
+            each.config.max_length,
+            each.config.recipe,
+        )
+        for lengths, count in ((LENGTHS, samples), ((FARTHEST,), -(-samples // 4))):
+            rows += measure(subject, lengths, count, seed=1, on_progress=on_progress)
+    return rows
+
+
+def check_programs(longest: int, on_progress: Callable[[str], None] | None = None) -> dict[str, int]:
+    """Every task's n-RASP-L program, checked for legality and held to the task's answer up to a length.
+
+    Returns how many problems each answered; raises if a program is illegal or wrong.
+    """
+    solved: dict[str, int] = {}
+    for name, task in tasks.TASKS.items():
+        program = programs.get(name)
+        faults = lint.check_program(program)
+        assert not faults, f"{name}: {faults[0]}"
+        generator = torch.Generator().manual_seed(SEED)
+        lengths = [n for n in (1, 2, 3, 5, 10, 20, 50, 100, 200) if n <= longest]
+        for n in lengths:
+            problem = task.sample(torch.tensor([n]), generator, max_length=n)
+            question = task.vocab.decode(problem.question[0, : int(problem.question_length)].tolist())
+            answer = trace(program, program.row(question)).answer
+            assert answer == task.solve(question), f"{name} is wrong on {task.format_question(question)}"
+        solved[name] = len(lengths)
+        if on_progress is not None:
+            on_progress(name)
+    return solved
+
+
+def illustrations() -> list[tuple[str, list[str], dict[str, list[list[str]]]]]:
+    """The paper's three programs at work on two symbols, as `figures.programs` draws them."""
+    drawn = []
+    for name, question in ILLUSTRATED:
+        program = programs.get(name)
+        run = trace(program, program.row(question.split()))
+        drawn.append((name, program.vocab.decode(run.row.tolist()), {v: run.grid(v) for v in run.variables}))
+    return drawn
+
+
+@dataclass(frozen=True)
+class DemoArgs:
     """Train on short inputs, hold on long ones, draw it: a minute or two on a CPU."""
 
     out: Path = Path("demo")
@@ -41,28 +174,26 @@ class Args:
     """Print what came out as one JSON object."""
 
 
-def run(args: Args) -> int:
+def run(args: DemoArgs) -> int:
     """Programs, training, exam, picture."""
     if not args.seconds > 0 or args.samples < 1 or args.steps < 0:
         raise InputError("--seconds and --samples must be above 0, and --steps must not be below it")
-    import torch
-
-    from looped import demo, figures
+    from looped import figures
     from looped.cli import display
     from looped.training.interrupt import Interrupt
 
     torch.set_num_threads(1)  # models this small lose by a second thread, and tenfold on a busy machine
     args.out.mkdir(parents=True, exist_ok=True)
-    solved = demo.check_programs(200)
-    figures.save(figures.programs(demo.illustrations()), args.out / "programs.svg")
+    solved = check_programs(200)
+    figures.save(figures.programs(illustrations()), args.out / "programs.svg")
     note(f"The n-RASP-L programs of {', '.join(solved)}: all legal, all right at lengths up to 200.")
 
-    pair = demo.contestants(args.steps)
+    pair = contestants(args.steps)
     note(
         f"Two models of equal size learn to copy up to {pair[0].config.max_length} bits, one after the other:"
     )
     with Interrupt() as asked:
-        summaries = demo.race(args.out, pair, display.listener, args.seconds, asked)
+        summaries = race(args.out, pair, display.listener, args.seconds, asked)
     if asked.status:
         note("stopped; the same command goes on from there")
         return asked.status
@@ -81,23 +212,22 @@ def run(args: Args) -> int:
     return 0
 
 
-def _examined(args: Args, pair: Sequence[Contestant]) -> list[Row]:
+def _examined(args: DemoArgs, pair: Sequence[Contestant]) -> list[Row]:
     """The rows of the exam, with a bar on a terminal."""
-    from looped import demo
 
     note(f"Exam, {args.samples} fresh problems a length:")
-    with progress(len(pair) * (len(demo.LENGTHS) + 1), "copying") as bar:
-        return demo.exam(args.out, pair, args.samples, lambda rows: bar.done("copying"))
+    with progress(len(pair) * (len(LENGTHS) + 1), "copying") as bar:
+        return exam(args.out, pair, args.samples, lambda rows: bar.done("copying"))
 
 
 def _keep(out: Path, pair: Sequence[Contestant], rows: Sequence[Row]) -> None:
     """The picture, and the rows it was drawn from."""
-    from looped import checkpoints, demo, figures, provenance
+    from looped import checkpoints, figures, provenance
     from looped.serial import to_json
 
     names = {each.config.method: each.what for each in pair}
     drawn = [row.as_dict() | {"method": names[row.method]} for row in rows]
-    trained = {demo.TASK: pair[0].config.max_length}
+    trained = {TASK: pair[0].config.max_length}
     figure = figures.accuracy_by_length(drawn, trained, doubling=True)
     for suffix in (".png", ".svg"):
         figures.save(figure, out / f"demo{suffix}")
@@ -134,7 +264,7 @@ def _conclude(out: Path, pair: Sequence[Contestant], rows: Sequence[Row]) -> Non
         next(row.accuracy for row in rows if (row.method, row.length) == (each.config.method, ten))
         for each in pair
     )
-    note(f"wrote {out / 'demo.png'}, {out / 'demo.svg'}, {out / 'programs.svg'} and {out / 'results.json'}")
+    note(f"wrote {out / 'png'}, {out / 'svg'}, {out / 'programs.svg'} and {out / 'results.json'}")
     note(
         f"At ten times the training length the looped model is exactly right in {ours:.1%} of the cases, the ordinary "
         f"one of the same size in {other:.1%}."

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from looped.cli.measuring import Shared, ready
+from looped.cli.evaluate import Shared, ready
 from looped.cli.output import print_table
 from looped.evaluation import stopping
 from looped.evaluation.discovery import discover
@@ -28,7 +28,7 @@ from looped.tasks.families import UNIFORM
 
 
 @dataclass(frozen=True)
-class Args(Shared):
+class DiscoverArgs(Shared):
     """Find out from which loop step on trained models are right, by length, and what their stopping is worth."""
 
     lengths: str = "1:20"
@@ -39,8 +39,8 @@ class Args(Shared):
     """Stopping rules; unless given, the one that suits how a model was trained."""
 
 
-def run(args: Args) -> int:
-    """Measures everything asked for, then prints it once."""
+def run(args: DiscoverArgs) -> int:
+    """Measure everything asked for, then print it once."""
     asked = ready(args, "discover")
     for each in asked.loaded:  # all complaints before any work
         check(each.subject, asked.lengths, args.samples, stops=stops_of(args, each), family=UNIFORM)
@@ -56,7 +56,7 @@ def run(args: Args) -> int:
     return asked.deliver(asked.gather(one), dict, lambda found: _print(found, args.runs))
 
 
-def stops_of(args: Args, loaded: LoadedRun) -> tuple[str, ...]:
+def stops_of(args: DiscoverArgs, loaded: LoadedRun) -> tuple[str, ...]:
     """The rules asked for, or the one for models trained like this."""
     return stopping.distinct(args.stop or loaded.seeds[0].config.stops)
 

@@ -16,13 +16,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, runtime_checkable
-
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from looped.errors import InputError
 from looped.evaluation.measure import Row
@@ -30,10 +24,18 @@ from looped.serial import to_json
 from looped.training.config import TrainConfig
 from looped.training.progress import Lines, Listener, Report, clock
 
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.live import Live
+
 
 def listener() -> Listener:
     """The live table where stderr is a terminal, plain lines where it is not."""
-    return LiveTable(Console(stderr=True)) if sys.stderr.isatty() else Lines()
+    if not sys.stderr.isatty():
+        return Lines()  # which needs no rich
+    from rich.console import Console
+
+    return LiveTable(Console(stderr=True))
 
 
 class LiveTable(Listener):
@@ -47,18 +49,20 @@ class LiveTable(Listener):
         self._evaluated = ""
 
     def begin(self, config: TrainConfig, folder: Path, step: int) -> None:
-        """Draws the empty table."""
+        """Draw the empty table."""
+        from rich.live import Live
+
         self._config = config
         self.note(f"training in {folder}" + (f", going on after step {step}" if step else ""))
         self._live = Live(console=self.console, refresh_per_second=4, get_renderable=self._draw)
         self._live.start()
 
     def report(self, report: Report) -> None:
-        """Shows it at the next refresh."""
+        """Show it at the next refresh."""
         self._report = report
 
     def evaluation(self, step: int, rows: Sequence[Row]) -> None:
-        """Shows the means over seeds below the table."""
+        """Show the means over seeds below the table."""
         by_length: dict[int, list[float]] = {}
         for row in rows:
             by_length.setdefault(row.length, []).append(row.accuracy)
@@ -67,15 +71,20 @@ class LiveTable(Listener):
 
     def note(self, sentence: str) -> None:
         """A line above the table."""
-        self.console.print(Text(sentence))
+        self.console.print(sentence, markup=False, highlight=False)
 
     def end(self) -> None:
-        """Leaves the last table on the screen."""
+        """Leave the last table on the screen."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
     def _draw(self) -> Group:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
         config, report = self._config, self._report
         assert config is not None
         name = Text(f"{config.task} · {config.method} · {config.recipe}")
@@ -109,7 +118,7 @@ class Tracker(Protocol):
     """Anything with the `log` of wandb."""
 
     def log(self, metrics: dict[str, float]) -> object:
-        """Takes the numbers of one moment."""
+        """Take the numbers of one moment."""
 
 
 class Tracked(Listener):
@@ -145,9 +154,9 @@ class Trackio(Tracked):
         super().__init__(self._trackio)
 
     def begin(self, config: TrainConfig, folder: Path, step: int) -> None:
-        """Opens a record under the folder's name."""
+        """Open a record under the folder's name."""
         self._trackio.init(project="looped", name=folder.name, config=to_json(config), resume="allow")
 
     def end(self) -> None:
-        """Closes the record."""
+        """Close the record."""
         self._trackio.finish()

@@ -17,7 +17,7 @@ from looped.cli.output import note, print_json
 
 
 @dataclass(frozen=True)
-class Args:
+class ExploreArgs:
     """Serve the explorer on this machine's loopback address and open it in a browser."""
 
     port: Annotated[int | None, Option("NUMBER", default="")] = None
@@ -30,10 +30,10 @@ class Args:
     """Print the address and the models' names as one JSON object."""
 
 
-def run(args: Args) -> int:
-    """Serves until Ctrl-C."""
+def run(args: ExploreArgs) -> int:
+    """Serve until Ctrl-C."""
     # Threads of one product wait this long (some 50 µs) for each other before they sleep: waking them up costs a wide
-    # model a third of its time, and spinning for longer starves everybody else. Read when torch is loaded.
+    # model a third of its time, and spinning for longer slows all other processes. Read when torch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     from looped.explorer import app, models
     from looped.explorer.app import Explorer
@@ -49,7 +49,7 @@ def run(args: Args) -> int:
                 print_json({"url": app.address(bound), "models": list(registry)})
             else:
                 print(f"the explorer is at {app.address(bound)} (Ctrl-C ends it)")
-            sys.stdout.flush()  # whoever reads this through a pipe waits for it
+            sys.stdout.flush()  # a reader of a pipe waits for it
 
         app.serve(Explorer(registry).app(), bound, not args.no_open, ready)
     return 0

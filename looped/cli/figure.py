@@ -17,16 +17,16 @@ from looped.errors import InputError
 
 
 @dataclass(frozen=True)
-class Args:
-    """Draw results: accuracy by length or loop step, a run's training, a ladder, or who knows when to stop."""
+class FigureArgs:
+    """Draw results: accuracy by length or loop step, a run's training, a length sweep, or learned halting."""
 
     results: Annotated[tuple[Path, ...], Positional("RESULTS…")]
     """Files of rows, as `looped evaluate --out` writes them; for --kind training, a run's metrics.jsonl."""
     out: Annotated[Path, Option("FILE.svg")]
     """Where to write: .svg, .png or .pdf."""
     kind: Literal["auto", "length", "step", "training", "ladder", "halting"] = "auto"
-    """What lies across: the length, the loop step, or the gradient step; auto asks the rows. ladder: how far L99 is;
-    halting: who knows when to stop, from the rows of `looped discover`."""
+    """What lies across: the length, the loop step, or the gradient step; auto asks the rows. ladder: a length sweep;
+    halting: learned halting, from the rows of `looped discover`."""
     title: str = ""
     """Above the figure."""
     stop: tuple[str, ...] = ()
@@ -35,19 +35,19 @@ class Args:
     """Print what was drawn as one JSON object."""
 
 
-def run(args: Args) -> int:
-    """Reads, draws, writes."""
+def run(args: FigureArgs) -> int:
+    """Read, draw, write."""
     from looped import figures  # matplotlib takes a second to load
 
     if not args.results:
         raise InputError("looped figure needs a file of results to draw")
     kind = args.kind
-    ladders = figures.read_ladders(args.results) if kind == "ladder" else None
+    sweeps = figures.read_length_sweeps(args.results) if kind == "ladder" else None
     if kind == "auto":
         with contextlib.suppress(InputError):  # then they are something else
-            ladders = figures.read_ladders(args.results)
-    if ladders is not None:
-        kind, rows, figure = "ladder", ladders, figures.ladder(ladders, args.title)
+            sweeps = figures.read_length_sweeps(args.results)
+    if sweeps is not None:
+        kind, rows, figure = "ladder", sweeps, figures.length_sweep(sweeps, args.title)
     elif kind == "training" or (
         kind == "auto" and all(path.name == "metrics.jsonl" for path in args.results)
     ):

@@ -30,7 +30,7 @@ from looped.tasks.families import UNIFORM
 
 
 @dataclass(frozen=True, kw_only=True)
-class Args:
+class LengthSweepArgs:
     """Find the longest lengths at which every seed of a model is exact, and what fails past them."""
 
     runs: Annotated[tuple[Path, ...], Positional("RUN…")] = ()
@@ -63,7 +63,7 @@ class Args:
     """Print what was measured, and where it comes from, as one JSON object."""
 
 
-def run(args: Args) -> int:
+def run(args: LengthSweepArgs) -> int:
     """Measure what is missing, then print everything once."""
     if args.table:
         if args.runs:
@@ -85,7 +85,7 @@ def run(args: Args) -> int:
     return 0
 
 
-def _measured(args: Args) -> tuple[SweepRecord, bool]:
+def _measured(args: LengthSweepArgs) -> tuple[SweepRecord, bool]:
     if not args.limit >= 0:
         raise InputError(f"--limit must be 0 seconds or more, not {args.limit}")
     lengths = tuple(parse_lengths(args.lengths)) if args.lengths else ()

@@ -18,8 +18,8 @@ from typing import Annotated
 
 from looped import checkpoints, tasks
 from looped.cli.arguments import Option, Positional
-from looped.cli.jobs import BackendArgs, ending, run_batch, show
 from looped.cli.output import note, print_json, print_table
+from looped.cli.sweep import BackendArgs, ending, run_batch, show
 from looped.errors import InputError
 from looped.evaluation.loading import Precision, parse_lengths
 from looped.evaluation.statistics import over_seeds
@@ -33,7 +33,7 @@ Names = Annotated[str, Option("A,B,…", default="(default: all)")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Args(BackendArgs):
+class ReproduceArgs(BackendArgs):
     """Reproduce a figure of the paper. The same command again does what is missing."""
 
     figure: Annotated[str, Positional("FIGURE")]
@@ -67,8 +67,8 @@ class Args(BackendArgs):
     """Print how it ended and where the files are as one JSON object."""
 
 
-def run(args: Args) -> int:
-    """Runs what is missing, and draws once everything is there."""
+def run(args: ReproduceArgs) -> int:
+    """Run what is missing, and draw once everything is there."""
     figure = paper.get(args.figure)
     batch = paper.make_jobs([figure], choice(args), args.results, args.save_every)
     args.options  # noqa: B018  complains before anything is done
@@ -94,8 +94,8 @@ def run(args: Args) -> int:
     return status
 
 
-def _draw_present(figure: PaperFigure, batch: list[Job], args: Args) -> int:
-    """Draws what can be drawn without running anything."""
+def _draw_present(figure: PaperFigure, batch: list[Job], args: ReproduceArgs) -> int:
+    """Draw what can be drawn without running anything."""
     there = [job for job in batch if not queue.missing_plans(job)]
     if not there:
         raise InputError(f"{args.results} holds no result of figure {figure.name} yet")
@@ -113,7 +113,7 @@ def _draw_present(figure: PaperFigure, batch: list[Job], args: Args) -> int:
     return 0
 
 
-def choice(args: Args) -> FigureChoice:
+def choice(args: ReproduceArgs) -> FigureChoice:
     """What the words change of a figure."""
     try:
         seeds = tuple(int(seed) for seed in args.seeds.split(",")) if args.seeds else ()

@@ -25,7 +25,7 @@ CHUNK = 256  # rows drawn at once: always the same, so that fewer rows are the f
 
 
 @dataclass(frozen=True)
-class Args:
+class SampleArgs:
     """Print random problems of a task: each row as it is fed in and as it is answered."""
 
     task: Annotated[str, Positional("TASK")]
@@ -42,8 +42,8 @@ class Args:
     """One JSON object a line."""
 
 
-def run(args: Args) -> int:
-    """Draws and prints."""
+def run(args: SampleArgs) -> int:
+    """Draw and print."""
     task = tasks.get(args.task)
     task.check_length(args.length)
     task.check_family(args.family)
@@ -87,7 +87,7 @@ def _names(task: Task, rows: torch.Tensor, lengths: torch.Tensor) -> list[list[s
     return [task.vocab.decode(row[:n]) for row, n in zip(rows.tolist(), lengths.tolist(), strict=True)]
 
 
-def _chunks(task: Task, args: Args) -> Iterator[Problems]:
+def _chunks(task: Task, args: SampleArgs) -> Iterator[Problems]:
     """Problems without end, every kind of them (a multiplication's first factor) equally likely."""
     generator = torch.Generator().manual_seed(args.seed)
     lengths = torch.full((CHUNK,), args.length)

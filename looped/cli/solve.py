@@ -2,12 +2,19 @@
 
 $ looped solve addition 1011+0110
 1011+0110: 10001, after 4 steps (right)
+
+Questions from a file or a pipe are read by a thread into a queue of bounded length while answers are computed. What has
+arrived is answered together, at least one line and at most `AT_ONCE`: a person at a keyboard is answered line by line,
+a file in large batches. With `--show-steps`, every step of the loop is a line of a table. On a terminal a token is blue
+where it is what the oracle says and orange where not, dim while the model doubts it, and underlined where it changed.
 """
 
 from __future__ import annotations
 
+import queue
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +25,14 @@ from looped.cli.arguments import Option, Positional
 from looped.cli.output import print_json
 from looped.errors import InputError
 from looped.solve import Answer, Solver, answer, load
-from looped.solve.answers import shown
+from looped.solve.answers import BAD, GOOD, Step, shown
 from looped.solve.solver import steps
 from looped.solve.sources import own
-from looped.solve.stream import parcels
-from looped.solve.table import print_steps
+from looped.tasks.base import Task
 
 
 @dataclass(frozen=True)
-class Args:
+class SolveArgs:
     """Answer a task's questions with a shipped, trained or compiled model."""
 
     task: Annotated[str, Positional()]
@@ -49,8 +55,8 @@ class Args:
     """One JSON object a question."""
 
 
-def run(args: Args) -> int:
-    """Answers and prints, parcel by parcel."""
+def run(args: SolveArgs) -> int:
+    """Answer and print, batch by batch."""
     task = tasks.get(args.task)
     solver = load(own(task.name, args.model), devices.pick(args.device))
     if solver.task is not task:
@@ -71,7 +77,7 @@ def run(args: Args) -> int:
     return 0
 
 
-def _questions(args: Args, solver: Solver) -> Iterator[tuple[list[list[str]], InputError | None]]:
+def _questions(args: SolveArgs, solver: Solver) -> Iterator[tuple[list[list[str]], InputError | None]]:
     """Questions as they arrive, and a complaint where the line after them is none."""
     with ExitStack() as stack:
         source: TextIO | None = sys.stdin
@@ -79,10 +85,10 @@ def _questions(args: Args, solver: Solver) -> Iterator[tuple[list[list[str]], In
             source = stack.enter_context(open(args.file, encoding="utf-8", errors="surrogateescape"))
         if source is None:
             raise InputError("there is nothing to read questions from: name one, or a --file")
-        for parcel in parcels(source):
+        for batch in line_batches(source):
             questions: list[list[str]] = []
             complaint = None
-            for number, text in parcel:
+            for number, text in batch:
                 try:
                     questions.append(solver.task.parse(text))
                 except InputError as error:
@@ -91,7 +97,7 @@ def _questions(args: Args, solver: Solver) -> Iterator[tuple[list[list[str]], In
             yield questions, complaint
 
 
-def _print(args: Args, solver: Solver, question: list[str], found: Answer) -> None:
+def _print(args: SolveArgs, solver: Solver, question: list[str], found: Answer) -> None:
     trace = list(steps(solver, question, found.steps)) if args.show_steps else []
     if args.json:
         more = {"trace": [step.facts() for step in trace]} if args.show_steps else {}
@@ -115,3 +121,90 @@ def facts(solver: Solver, found: Answer) -> dict[str, object]:
         "expected": found.expected,
         "correct": found.correct,
     }
+
+
+AT_ONCE = 2048  # lines that are answered together at most
+LONGEST_LINE = 1 << 17  # characters: more than the longest question with spaces
+Line = tuple[int, str]  # number from 1, text without blanks around it
+
+
+def line_batches(lines: TextIO, at_once: int = AT_ONCE) -> Iterator[list[Line]]:
+    """The lines that are not empty, as they arrive, at most `at_once` together."""
+    waiting: queue.Queue[Line | BaseException | None] = queue.Queue(maxsize=2 * at_once)
+    threading.Thread(target=_read_lines, args=(lines, waiting), daemon=True).start()
+    over = False
+    while not over:
+        batch: list[Line] = []
+        while not over and len(batch) < at_once:
+            try:
+                item = waiting.get() if not batch else waiting.get_nowait()
+            except queue.Empty:
+                break
+            if isinstance(item, tuple):
+                batch.append(item)
+                continue
+            over = True
+            if item is not None:
+                if batch:
+                    yield batch
+                raise item
+        if batch:
+            yield batch
+
+
+def _read_lines(lines: TextIO, waiting: queue.Queue[Line | BaseException | None]) -> None:
+    try:
+        number = 0
+        while line := lines.readline(LONGEST_LINE):
+            number += 1
+            if number == 1:
+                line = line.removeprefix("\ufeff")  # which some editors begin a file with
+            if len(line) == LONGEST_LINE and not line.endswith("\n"):
+                raise InputError(
+                    f"line {number} is longer than {LONGEST_LINE} characters, more than any question"
+                )
+            if text := line.strip():
+                waiting.put((number, text))
+        waiting.put(None)
+    except UnicodeDecodeError:
+        waiting.put(InputError("what was given to read is not a text of questions, one a line"))
+    except Exception as error:  # raised again in the main thread
+        waiting.put(error)
+
+
+DOUBT = 0.9  # a token less sure than this is dim
+
+
+def print_steps(task: Task, question: list[str], steps: Sequence[Step]) -> None:
+    """Print them on stdout."""
+    if sys.stdout.isatty():
+        _draw_steps(task, question, steps)
+        return
+    width = max(len("answer"), *(len(shown(step.answer)) for step in steps))
+    room = max(len("row"), *(len(" ".join(step.row)) for step in steps))
+    print(f"step  {'answer':<{width}}  {'row':<{room}}  least sure  changed")
+    for step in steps:
+        cells = f"{step.number:>4}  {shown(step.answer):<{width}}  {' '.join(step.row):<{room}}"
+        print(f"{cells}  {min(step.confidence):>10.4f}  {sum(step.changed):>7}")
+
+
+def _draw_steps(task: Task, question: list[str], steps: Sequence[Step]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.style import Style
+    from rich.table import Table
+    from rich.text import Text
+
+    right = task.solve(question)
+    table = Table(box=box.SIMPLE_HEAD)
+    for name, side in (("step", "right"), ("row", "left"), ("least sure", "right"), ("changed", "right")):
+        table.add_column(name, justify=side, overflow="fold")  # type: ignore[arg-type]
+    for step in steps:
+        row = Text()
+        for i, (token, sure, moved) in enumerate(zip(step.row, step.confidence, step.changed, strict=True)):
+            wanted = right[i] if i < len(right) else task.vocab.decode([task.vocab.eos])[0]
+            colour = GOOD if token == wanted else BAD
+            row.append(token, Style(color=colour, dim=sure < DOUBT, underline=moved and step.number > 1))
+            row.append(" ")
+        table.add_row(str(step.number), row, f"{min(step.confidence):.4f}", str(sum(step.changed)))
+    Console().print(table)

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Annotated
 
 from looped.cli.arguments import Positional
-from looped.cli.jobs import COLUMNS, cells, totals
 from looped.cli.output import note, print_json, print_table
+from looped.cli.sweep import COLUMNS, cells, totals
 from looped.errors import InputError
 from looped.experiments import queue
 from looped.experiments.queue import Job, Status
 
 
 @dataclass(frozen=True)
-class Args:
+class StatusArgs:
     """Show how runs stand: queued, running with step and loss, done, failed with the reason."""
 
     folder: Annotated[Path, Positional("DIR")]
@@ -30,8 +30,8 @@ class Args:
     """Print one JSON object for each run."""
 
 
-def run(args: Args) -> int:
-    """Reads and prints; exit status 1 if a run has failed or cannot be read."""
+def run(args: StatusArgs) -> int:
+    """Read and print; exit status 1 if a run has failed or cannot be read."""
     found, problems = queue.jobs_in(args.folder)
     if not found and not problems:
         raise InputError(f"{args.folder} holds no runs")

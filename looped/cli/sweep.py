@@ -4,23 +4,205 @@ $ looped sweep runs.json --out runs/widths
 12 runs in runs/widths: 4 done, 8 queued
 …
 complete: 12 done; wrote runs/widths
+
+Options of backends, running jobs and the status table are shared with `looped reproduce`, `status` and `cancel`:
+
+    run                           state     step        loss   measured
+    copy-fop-loop-adaptive-fast   running   3200/8000   0.0214      0/1
+    parity-fop-loop-adaptive-fast queued       0/8000        –      0/1
+
+While jobs run, the table is redrawn on a terminal; in a pipe, a line says what changed. Both go to stderr.
 """
 
 from __future__ import annotations
 
+import math
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from looped.cli.arguments import Option, Positional
-from looped.cli.jobs import COLUMNS, BackendArgs, cells, ending, run_batch, show
 from looped.cli.output import note, print_json, print_table
+from looped.errors import InputError
+from looped.experiments import backends, queue, runner
+from looped.experiments.backends import BackendOptions
 from looped.experiments.plan import SweepFile, read_sweep
-from looped.experiments.queue import Job
+from looped.experiments.queue import Job, Status
+from looped.experiments.runner import StatusListener, SweepOutcome
+from looped.training.interrupt import Interrupt
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+COLUMNS = ("run", "state", "step", "loss", "measured", "")
+ORDER = ("done", "running", "queued", "failed", "cancelled")
+EVERY_S = 10.0  # between two lines about all jobs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Args(BackendArgs):
+class BackendArgs:
+    """Options of the commands that run jobs."""
+
+    engine: str = "local"
+    """Where runs are run: local (processes here), ray (extra `ray`) or slurm (arrays of batch jobs)."""
+    address: Annotated[str, Option("HOST:PORT", default="(default: a new one here)")] = ""
+    """The Ray cluster to use; auto is the one this machine belongs to."""
+    sbatch: Annotated[tuple[str, ...], Option("OPTION=VALUE", repeat=True)] = ()
+    """An option of Slurm's sbatch: --sbatch partition=gpu --sbatch time=4:00:00."""
+    workers: int = 0
+    """Runs at once; 0: one for each GPU, or for each core where there is none."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    time_limit: float = math.inf
+    """Stop cleanly after this many seconds, to go on later."""
+    save_every: float = 60.0
+    """Seconds between two checkpoints of a run."""
+    dry_run: bool = False
+    """Only show what is done and what is missing."""
+
+    @property
+    def options(self) -> BackendOptions:
+        """What the backend is told; raises if it does not take an option."""
+        options = BackendOptions(self.workers, self.device, self.address, self.sbatch)
+        backends.check(self.engine, options)
+        return options
+
+
+def run_batch(args: BackendArgs, root: Path, batch: list[Job]) -> tuple[SweepOutcome, int]:
+    """Run jobs with a live status display; how it ended, and the exit status."""
+    runner.check_limit(args.time_limit)
+    if root.exists() and not root.is_dir():
+        raise InputError(f"{root} is a file, not a folder for runs")
+    for job in batch:
+        queue.check_folder(root, job)
+    statuses = [queue.status_of(root, job) for job in batch]
+    done = all(status.state == "done" for status in statuses)
+    backend = None if done else backends.start(args.engine, root, args.options)
+    note(f"{len(batch)} runs in {root}: {totals(statuses)}")
+    if backend is None:
+        return SweepOutcome("complete", tuple(batch), tuple(statuses)), 0
+    with Interrupt() as asked:
+        outcome = runner.run_jobs(
+            backend, batch, listener=status_listener(), stop=asked, time_limit_s=args.time_limit
+        )
+    return outcome, asked.status or int(outcome.ending == "failed")
+
+
+def show(batch: list[Job], root: Path, as_json: bool) -> int:
+    """Print what is done and what is missing."""
+    statuses = [queue.status_of(root, job) for job in batch]
+    pairs = list(zip(batch, statuses, strict=True))
+    if as_json:
+        print_json({"folder": str(root), "runs": [queue.facts(*pair) for pair in pairs]})
+    else:
+        print_table(COLUMNS, [cells(*pair) for pair in pairs])
+    note(f"{len(batch)} runs in {root}: {totals(statuses)}")
+    return 0
+
+
+def ending(outcome: SweepOutcome, root: Path) -> str:
+    """How it ended, and how to go on."""
+    said = f"{outcome.ending}: {totals(outcome.statuses)}; wrote {root}"
+    return said if outcome.ending == "complete" else f"{said}; the same command does what is missing"
+
+
+# --- the status table --------------------------------------------------------------------------------------
+
+
+def status_listener() -> StatusListener:
+    """The live table where stderr is a terminal, lines where it is not."""
+    return StatusTable() if sys.stderr.isatty() else StatusLines()
+
+
+def cells(job: Job, status: Status) -> list[str]:
+    """A job's row in a table."""
+    return [
+        job.name,
+        status.state,
+        f"{status.step}/{job.config.steps}",
+        "–" if status.loss is None else f"{status.loss:.4f}",
+        f"{status.measured}/{len(job.plans)}" if job.plans else "–",
+        status.reason,
+    ]
+
+
+def totals(statuses: Sequence[Status]) -> str:
+    """`4 done, 1 running, 7 queued`."""
+    counts = Counter[str](status.state for status in statuses)
+    return ", ".join(f"{counts[state]} {state}" for state in ORDER if counts[state]) or "no runs"
+
+
+class StatusLines(StatusListener):
+    """A line for every job that changes its state, and now and then one about all."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, str] = {}
+        self._last = time.monotonic()
+
+    def show(self, batch: Sequence[Job], statuses: Sequence[Status]) -> None:
+        """Say what is new."""
+        for job, status in zip(batch, statuses, strict=True):
+            before = self._before.get(job.name, "done" if status.state == "done" else "queued")
+            self._before[job.name] = status.state
+            if status.state != before:
+                where = f" at step {status.step} of {job.config.steps}" if status.state != "done" else ""
+                why = f": {status.reason}" if status.reason else ""
+                self._say(f"{job.name} {status.state}{where}{why}")
+        if time.monotonic() - self._last > EVERY_S:
+            self._last = time.monotonic()
+            running = [
+                f"{job.name} {status.step}/{job.config.steps}"
+                for job, status in zip(batch, statuses, strict=True)
+                if status.state == "running"
+            ]
+            self._say(f"{totals(statuses)}  ({'; '.join(running)})" if running else totals(statuses))
+
+    def _say(self, sentence: str) -> None:
+        print(sentence, file=sys.stderr, flush=True)
+
+
+class StatusTable(StatusListener):
+    """A table redrawn in place; finished rows give way where the screen is too short."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(stderr=True)
+        self._live = Live(console=self._console, refresh_per_second=4)
+
+    def show(self, batch: Sequence[Job], statuses: Sequence[Status]) -> None:
+        """Draw the table anew."""
+        self._live.start()
+        self._live.update(table(batch, statuses, self._console.height - 4))
+
+    def end(self) -> None:
+        """Leave the last table on the screen."""
+        self._live.stop()
+
+
+def table(batch: Sequence[Job], statuses: Sequence[Status], room: int) -> Table:
+    """What matters most of a sweep in so many rows: failed and running first, then the next ones."""
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, padding=(0, 2), caption=totals(statuses), caption_justify="left")
+    for column in COLUMNS:
+        drawn.add_column(column, justify="right" if column in ("step", "loss", "measured") else "left")
+    pairs = list(zip(batch, statuses, strict=True))
+    weight = {state: i for i, state in enumerate(("failed", "running", "queued", "cancelled", "done"))}
+    urgent = sorted(range(len(pairs)), key=lambda i: (weight[pairs[i][1].state], i))[: max(room, 3)]
+    for i in sorted(urgent):
+        drawn.add_row(*(Text(cell) for cell in cells(*pairs[i])))
+    return drawn
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepArgs(BackendArgs):
     """Run many runs. The same command again does what is missing, however the last one ended."""
 
     file: Annotated[Path, Positional("FILE")]
@@ -33,7 +215,7 @@ class Args(BackendArgs):
     """Print how every run ended as one JSON object."""
 
 
-def run(args: Args) -> int:
+def run(args: SweepArgs) -> int:
     """Run what is missing and say how it ended."""
     root = args.out or Path("runs") / args.file.stem
     batch = make_jobs(read_sweep(args.file, args.python), root, args.save_every)

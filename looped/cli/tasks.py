@@ -11,15 +11,15 @@ from looped.tasks import TASKS, Task
 
 
 @dataclass(frozen=True)
-class Args:
+class TasksArgs:
     """List the tasks: what is asked, training lengths, steps T(n), an example row each."""
 
     json: bool = False
     """One JSON object a line, with the input families and the paper's settings too."""
 
 
-def run(args: Args) -> int:
-    """Prints the list."""
+def run(args: TasksArgs) -> int:
+    """Print the list."""
     listed = [describe(task) for task in TASKS.values()]
     if args.json:
         for fact in listed:

@@ -27,13 +27,13 @@ from looped.rasp.program import Program
 from looped.rasp.trace import Trace, shown_steps, trace
 
 if TYPE_CHECKING:  # models need torch, which the program alone does not
-    from looped.solve.beside import Voice
+    from looped.solve.side_by_side import Voice
 
 MOST_VALUES = 64_000_000  # of a JSON trace, which is held as a whole
 
 
 @dataclass(frozen=True)
-class Args:
+class TraceArgs:
     """Run an n-RASP-L program on a question and print variable × step."""
 
     task: Annotated[str, Positional("TASK|FILE.py")]
@@ -54,7 +54,7 @@ class Args:
     """One JSON object with every step; a table leaves out the middle of a long one."""
 
 
-def run(args: Args) -> int:
+def run(args: TraceArgs) -> int:
     """Trace and print."""
     program, question = read(args.task, args.question, args.name)
     if program.file is not None and args.model:
@@ -125,10 +125,10 @@ def facts(done: Trace, question: list[str]) -> dict[str, object]:
 
 
 def _heard(
-    args: Args, program: Program, question: list[str], keep: Container[int | None] | None
+    args: TraceArgs, program: Program, question: list[str], keep: Container[int | None] | None
 ) -> list[Voice]:
     from looped import devices
-    from looped.solve.beside import voices
+    from looped.solve.side_by_side import voices
 
     return voices(program, question, args.model, devices.pick(args.device), keep)
 

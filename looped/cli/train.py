@@ -31,7 +31,7 @@ from looped.training.trainer import Cadence, Summary, train
 LONG = {name: f"model.{name}" for name in ("width", "heads", "layers", "bands", "positions", "embedding_std")}
 SHORT = ("seeds", "steps", "interval", "lr", "batch", "max_length", "ema", "backprop")
 
-LOOK_S = 0.25  # seconds between two looks for the wish of `looped cancel`
+LOOK_S = 0.25  # seconds between two looks for a request of `looped cancel`
 
 
 def _setting(metavar: str) -> Option:
@@ -45,7 +45,7 @@ List = Annotated[str, _setting("A,B,…")]
 
 
 @dataclass(frozen=True)
-class Args:
+class TrainArgs:
     """Train a model. The same command again goes on where the last one ended, however it ended."""
 
     task: Annotated[str, Positional("TASK")]
@@ -102,8 +102,8 @@ class Args:
     """Any field of the configuration: --set warmup=100 --set model.init_std=0.01."""
 
 
-def run(args: Args) -> int:
-    """Trains, and says where the result is."""
+def run(args: TrainArgs) -> int:
+    """Train, and say where the result is."""
     config = configuration(args)
     device = devices.pick(args.device)
     if not args.save_every > 0:
@@ -125,9 +125,9 @@ def run(args: Args) -> int:
 
 
 def _stop_request(folder: Path, asked: Interrupt) -> Callable[[], bool]:
-    """Whether anybody wants this to stop; asked after every gradient step, so it looks only now and then.
+    """Whether to stop; called after every gradient step, so it looks at the disk only now and then.
 
-    What `looped cancel` asked for before was for others, or for this command's last sitting.
+    A request of `looped cancel` that is older than this process does not count.
     """
     root = folder.absolute().parent
     before, looked, wanted = queue.cancel_requested_at(root), time.monotonic(), False
@@ -142,7 +142,7 @@ def _stop_request(folder: Path, asked: Interrupt) -> Callable[[], bool]:
     return stop
 
 
-def configuration(args: Args) -> TrainConfig:
+def configuration(args: TrainArgs) -> TrainConfig:
     """What the words ask for: a recipe and what is set beside it."""
     if not args.seeds.strip():
         raise InputError("--seeds must name at least one seed, such as 0,1,2")

@@ -29,7 +29,7 @@ import json
 import math
 import re
 import runpy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -39,7 +39,7 @@ from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.loading import LARGEST_SEED, Precision, parse_lengths
 from looped.evaluation.measure import ORACLE, check_words, usual_stops
-from looped.serial import Json, to_json
+from looped.serial import to_json
 from looped.tasks.base import LONGEST
 from looped.tasks.families import UNIFORM
 from looped.training import recipes, start
@@ -76,8 +76,8 @@ class RunSpec:
 
 def folder_name(config: TrainConfig) -> str:
     """A readable name, with a checksum where the configuration is not the recipe's with five seeds."""
-    plain = dict(leaves(to_json(recipes.make(config.task, config.method, config.recipe, SEEDS))))
-    changed = {path: value for path, value in leaves(to_json(config)) if plain.get(path) != value}
+    plain = dict(serial.leaves(to_json(recipes.make(config.task, config.method, config.recipe, SEEDS))))
+    changed = {path: value for path, value in serial.leaves(to_json(config)) if plain.get(path) != value}
     name = f"{config.task}-{config.method}-{config.recipe}"
     return f"{name}-{short_hash(changed)}" if changed else name
 
@@ -107,15 +107,6 @@ def check_name(name: str) -> str:
 def short_hash(value: object) -> str:
     """Eight digits that tell JSON values apart."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
-
-
-def leaves(data: Json, path: str = "") -> Iterator[tuple[str, object]]:
-    """Every field that has no parts, by its path: `("model.width", 256)`."""
-    for key, value in data.items():
-        if isinstance(value, dict):
-            yield from leaves(value, f"{path}{key}.")
-        else:
-            yield path + key, value
 
 
 Kind = Literal["accuracy", "steps", "halting"]
@@ -202,18 +193,14 @@ def read_sweep(path: Path, python: bool = False) -> SweepFile:
     """The runs a file asks for, every one of them checked."""
     if not path.is_file():
         raise InputError(f"there is no file {path}")
-    if path.stat().st_size > LARGEST_FILE:
-        raise InputError(f"{path} is too large for a file of runs")
     if path.suffix == ".py" and not python:
         raise InputError(
             f"{path} is a program, and reading it means to run it: say --python if you trust it, "
             "or write the runs down as JSON"
         )
     try:
-        data = _executed(path) if python else serial.parse(path.read_text(encoding="utf-8"), str(path))
+        data = _executed(path) if python else serial.read(path, "a file of runs", LARGEST_FILE)
         return parse_sweep(data, str(path))
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text") from None
     except InputError as error:  # it may quote the file, which may hold anything
         sentence = " ".join(str(error).split())
         cut = sentence[:LONGEST_SENTENCE] + "…" if len(sentence) > LONGEST_SENTENCE else sentence
@@ -301,7 +288,7 @@ def _plan(data: object, what: str) -> MeasurementPlan:
 
 
 def _check(runs: list[RunSpec], plan: MeasurementPlan | None, what: str) -> None:
-    """Makes every configuration once, so that nothing is started before everything is known to be right."""
+    """Make every configuration once, so that nothing is started before everything is known to be right."""
     if not runs:
         raise InputError(f"{what} asks for no runs")
     seen: dict[str, int] = {}

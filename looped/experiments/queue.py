@@ -34,7 +34,7 @@ from looped.training.config import TrainConfig
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 QUEUE_FOLDER, CANCEL = ".jobs", "cancel"
 TAIL = 1 << 16  # bytes at the end of the metrics that hold the last report
-WRITING_S = 30.0  # longest wait for somebody who writes a job down
+WRITING_S = 30.0  # longest wait for another process that writes a job
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,14 @@ def facts(job: Job, status: Status) -> dict[str, Any]:
     }
 
 
-# --- the desk: what is asked for ---------------------------------------------------------------------------
+# --- what is asked for -------------------------------------------------------------------------------------
 def queue_file(root: Path, name: str) -> Path:
-    """A file on the desk of a folder of runs."""
+    """A file in the queue of a folder of runs."""
     return root / QUEUE_FOLDER / name
 
 
 def put(root: Path, job: Job) -> None:
-    """Writes down what is asked for; the same job again changes nothing."""
+    """Write down what is asked for; the same job again changes nothing."""
     path = queue_file(root, f"{job.name}.json")
     with checkpoints.disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,13 +108,7 @@ def read_job(path: Path) -> Job:
     """A job as it was written down."""
     if not path.is_file():
         raise InputError(f"there is no job {path}")
-    if path.stat().st_size > runs.LARGEST_CONFIG:
-        raise InputError(f"{path} is too large for a job")
-    try:
-        data = serial.parse(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text") from None
-    job = serial.from_json(Job, data, str(path))
+    job = serial.from_json(Job, serial.read(path, "a job", runs.LARGEST_CONFIG), str(path))
     if job.name != path.stem:
         raise InputError(f"{path} is the job of another run, {job.name!r}")
     return job
@@ -138,7 +132,7 @@ def jobs_in(root: Path) -> tuple[list[Job], list[str]]:
 
 
 def check_folder(root: Path, job: Job) -> None:
-    """Raises if a job's folder holds a run of another configuration."""
+    """Raise if a job's folder holds a run of another configuration."""
     folder = root / job.name
     if (folder / runs.CONFIG).exists():
         odd = serial.differences(runs.read_config(folder), job.config)
@@ -238,7 +232,7 @@ def _tail(path: Path) -> Iterator[dict[str, Any]]:
 
 # --- failing and cancelling --------------------------------------------------------------------------------
 def fail(root: Path, name: str, reason: str) -> None:
-    """Writes down why a job failed, if that is still possible."""
+    """Write down why a job failed, if that is still possible."""
     with contextlib.suppress(OSError, InputError):
         checkpoints.write(
             queue_file(root, f"{name}.failed"), (" ".join(reason.split())[:2000] + "\n").encode()
@@ -254,28 +248,28 @@ def failure(root: Path, name: str) -> str:
 
 
 def clear_failure(root: Path, name: str) -> None:
-    """Forgets a failure, for another try."""
+    """Forget a failure, for another try."""
     queue_file(root, f"{name}.failed").unlink(missing_ok=True)
 
 
 def cancel(root: Path) -> None:
-    """Asks everybody who works in a folder to save and stop."""
+    """Ask every worker of a folder to save and stop."""
     queue_file(root, CANCEL).parent.mkdir(parents=True, exist_ok=True)
     queue_file(root, CANCEL).touch()
 
 
 def clear_cancel(root: Path) -> None:
-    """Takes the wish back, for another start."""
+    """Take the request to stop back, for another start."""
     queue_file(root, CANCEL).unlink(missing_ok=True)
 
 
 def is_cancelled(root: Path) -> bool:
-    """Whether somebody asked to stop."""
+    """Whether a stop is requested."""
     return queue_file(root, CANCEL).exists()
 
 
 def cancel_requested_at(root: Path) -> int | None:
-    """A number that changes whenever somebody asks to stop; None if nobody does."""
+    """When a stop was last requested, in nanoseconds; None if it is not."""
     try:
         return queue_file(root, CANCEL).stat().st_mtime_ns
     except OSError:

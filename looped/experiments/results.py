@@ -48,13 +48,7 @@ def read(path: Path, config: TrainConfig, plan: MeasurementPlan) -> Rows | None:
     """The rows in a file, or None if there is no file; raises if it holds something else."""
     if not path.is_file():
         return None
-    if path.stat().st_size > LARGEST:
-        raise InputError(f"{path} is too large for a file of results")
-    try:
-        data = serial.parse(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text") from None
-    origin, rows = _checked(data, path)
+    origin, rows = _checked(serial.read(path, "a file of results", LARGEST), path)
     found = serial.from_json(TrainConfig, origin["runs"][0]["config"], str(path))
     odd = serial.differences(found, config)
     if odd or serial.from_json(MeasurementPlan, origin["plan"], str(path)) != plan:
@@ -82,7 +76,7 @@ def make(
     on_length: Callable[[int], None] = lambda length: None,
     part: Path | None = None,
 ) -> dict[str, Any]:
-    """Measures a trained run as planned; `on_length` hears of every length that is done.
+    """Measure a trained run as planned; `on_length` hears of every length that is done.
 
     What is measured is kept in the file `part`, and the same call goes on from there.
     """
@@ -113,7 +107,7 @@ def make(
 
 
 def write(path: Path, result: dict[str, Any]) -> None:
-    """Puts a result in its place, whole."""
+    """Put a result in its place, whole."""
     with checkpoints.disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     checkpoints.write(path, (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
@@ -174,7 +168,7 @@ class PartialResult:
         return self._parts.get(f"{family} {length}")
 
     def put(self, family: str, length: int, rows: Rows, seconds: float) -> None:
-        """Keeps them, on the disk as well."""
+        """Keep them, on the disk as well."""
         self._parts[f"{family} {length}"] = rows
         self.seconds += seconds
         if self._path is not None:
@@ -211,7 +205,7 @@ def _part_data(path: Path) -> object:
 
 
 def _fingerprint(seeds: Sequence[Trained]) -> str:
-    """Tells weights apart."""
+    """Tell weights apart."""
     sha = hashlib.sha256()
     for seed in seeds:
         sha.update(f"{seed.seed} {seed.step} ".encode())

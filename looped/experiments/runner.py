@@ -83,9 +83,7 @@ def run_jobs(
                 if wanted:
                     backend.cancel(handles)
             time.sleep(POLL_S)
-    except (
-        KeyboardInterrupt
-    ):  # a second Ctrl-C: whoever still works notices that nobody waits, saves and stops
+    except KeyboardInterrupt:  # a second Ctrl-C: workers notice that their parent is gone, save and stop
         hurried = True
         raise
     finally:

@@ -37,7 +37,7 @@ from looped.training.progress import Lines
 from looped.training.trainer import Cadence, train
 
 CRASHED, IMPOSSIBLE, FULL, HELD = 1, 2, 74, 75
-LOOK_S = 0.25  # seconds between two looks for the wish to stop
+LOOK_S = 0.25  # seconds between two looks for a request to stop
 
 
 class StopRequested(Exception):
@@ -49,7 +49,7 @@ class AllSeedsStopped(Exception):
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Works on the job the words name; returns the exit status."""
+    """Work on the job the words name; returns the exit status."""
     args = _parser().parse_args(words)
     root, name = args.job.parent.parent, args.job.stem
     lock = locks.hold(args.job.with_suffix(".lock"))
@@ -76,7 +76,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def work(root: Path, job: Job, device_name: str, stop: Callable[[], bool]) -> None:
-    """Brings a job to its end, or raises `Stopped`."""
+    """Bring a job to its end, or raises `Stopped`."""
     folder, device = root / job.name, devices.pick(device_name)
     missing = queue.missing_plans(job)
     if job.plans and not missing:
@@ -116,7 +116,7 @@ def _intact(folder: Path) -> bool:
 
 
 def _stop_request(root: Path, asked: Interrupt, parent: int | None) -> Callable[[], bool]:
-    """Whether anybody wants this to stop; asked after every gradient step, so it looks only now and then."""
+    """Whether to stop; called after every gradient step, so it looks at the disk only now and then."""
     looked, wanted = 0.0, False
 
     def stop() -> bool:
@@ -130,7 +130,7 @@ def _stop_request(root: Path, asked: Interrupt, parent: int | None) -> Callable[
 
 
 def _failed(root: Path, name: str, reason: str, status: int) -> int:
-    """Keeps the reason where everybody finds it; a full disk has a status of its own, should that not work."""
+    """Write down the reason; a full disk has a status of its own, as it cannot be written."""
     print(f"looped: {' '.join(reason.split())}", file=sys.stderr)
     queue.fail(root, name, reason)
     return FULL if reason.startswith("the disk is full") else status

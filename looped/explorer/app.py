@@ -176,7 +176,7 @@ class Explorer:
         return _json(await self.pool.take(trace, new=True, light=True))
 
     async def attention(self, request: Request) -> Response:
-        """Where a head looks at a step; computed from the last states kept, or from the start."""
+        """The attention weights of a head at a step, from the cached states or computed from the start."""
         wanted = await self._read(request, protocol.AttentionRequest)
         model = self._model(wanted.model)
         asked = read_query(model, wanted.question, max(STRETCHES), self.limits)
@@ -315,7 +315,7 @@ def listen(port: int | None) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((ADDRESS, wanted))
-            bound.listen(LIMITS.connections)  # whoever comes before the server is up waits
+            bound.listen(LIMITS.connections)  # a client that comes before the server is up waits
         except PermissionError:
             bound.close()
             raise InputError(f"port {wanted} may not be used by you; choose one above 1023") from None
@@ -352,7 +352,7 @@ def server(app: ASGIApp, limits: Limits = LIMITS) -> uvicorn.Server:
 
 
 def serve(app: ASGIApp, bound: socket.socket, open_page: bool, ready: Callable[[], None]) -> None:
-    """Serves until Ctrl-C; opens the page in a browser if asked to."""
+    """Serve until Ctrl-C; opens the page in a browser if asked to."""
     ready()
     if open_page:
         webbrowser.open(address(bound))

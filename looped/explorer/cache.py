@@ -1,6 +1,6 @@
 """States of the last runs, so that attention at a step need not be computed from the beginning.
 
-A bounded memory: the run that was looked at longest ago goes first, and one too large is not kept at all. Several
+A bounded memory: the run that was used longest ago goes first, and one too large is not cached at all. Several
 threads may use it.
 """
 
@@ -28,7 +28,7 @@ class StateCache:
         self.size = 0  # bytes
 
     def put(self, key: Key, step: int, state: Float[Tensor, "L D"]) -> None:
-        """Keeps the state after a step, if those before it are here; others are forgotten where room is short."""
+        """Keep the state after a step, if those before it are here; others are forgotten where room is short."""
         with self._lock:
             states = self._runs.setdefault(key, [])
             if step != len(states) + 1:

@@ -214,7 +214,7 @@ class Query:
 
 
 def read_query(model: Model, text: str, stretch: float = USUAL_STRETCH, limits: Limits = LIMITS) -> Query:
-    """Reads a typed question for a model; raises a sentence where it is no question or too long."""
+    """Read a typed question for a model; raises a sentence where it is no question or too long."""
     if len(text) > limits.text:
         raise InputError(f"the question has {len(text)} characters; at most {limits.text} are read")
     if stretch not in STRETCHES:

@@ -29,11 +29,10 @@ from looped.evaluation.grid import StepGrid
 from looped.evaluation.reading import is_done, motion, read, window_start
 from looped.explorer.models import Query
 from looped.fast import attention, layer_ops
-from looped.solve.solver import text_of
-from looped.solve.threads import fitting_threads
+from looped.solve.solver import fitting_threads, text_of
 from looped.vocab import Vocab
 
-KEPT = 4  # tokens a position whose shares are told; the rest are "others"
+TOP = 4  # tokens per position whose probabilities are sent; the rest are "others"
 # Those that look at one question alone, in the order in which they are listed.
 RULES = ("oracle", "confidence", "threshold", "converged", "settled", "halt", "halt-mode")
 
@@ -144,7 +143,7 @@ class WatchedLoop:
         reading = read(self.model, self.weights, window[None], self.batch.loss_mask[None, :, self.start :])
         answers, surprise = reading.answer[0], reading.surprise[0]
         logs = self.model.readout(self.weights, h).float().log_softmax(-1)[0]
-        shares, tokens = logs.exp().topk(min(KEPT, logs.shape[-1]), dim=-1)
+        shares, tokens = logs.exp().topk(min(TOP, logs.shape[-1]), dim=-1)
         entropy = -(logs.exp() * logs)[:, self.start :].sum(-1).mean(-1) / math.log(2)
         correct = (answers == self.batch.targets[:, self.start :]).all(-1)
         rewritten, change = self._rewritten(answers), self._change(window)
@@ -161,7 +160,7 @@ class WatchedLoop:
             None if done is None else done[0].tolist(),
         )
         self._seen, self._answer = h[0, -1], answers[-1]
-        # [K, L, kept] → [K, kept, L]: a page paints the likeliest tokens of a whole row first
+        # [K, L, top] → [K, top, L]: a page paints the likeliest tokens of a whole row first
         numbers = tokens.mT.numpy().astype(np.uint16), (shares.mT * 65535).round().numpy().astype(np.uint16)
         columns = (surprise.neg().exp(), entropy, change, rewritten, correct)
         texts = self._past.answers[first - 1 :]
@@ -208,7 +207,7 @@ class StepHistory:
         motion: list[float],
         done: list[bool] | None,
     ) -> None:
-        """Takes some more steps in."""
+        """Take some more steps in."""
         self.answers.extend(answers)
         self.surprise.extend(surprise)
         self.correct.extend(correct)
@@ -218,7 +217,7 @@ class StepHistory:
             self.done.extend(done)
 
     def grid(self, needed: int) -> StepGrid:
-        """The steps as a grid, and one more at which no rule would stop: whoever names that one never stopped."""
+        """The steps as a grid, and one more at which no rule would stop: a rule that names it never stopped."""
         return StepGrid(
             _column([*self.correct, False]),
             _column([*self.surprise, math.inf]),

@@ -29,8 +29,8 @@ class Limits:
     waiting: int = 256  # requests that may wait for their turn; further ones are told to come back
     connections: int = 1024  # open at once
     slice_seconds: float = 0.025  # of computing, after which what is there is sent
-    busy_slice_seconds: float = 0.1  # the same while others wait: fewer turns, so fewer waits, for everybody
-    cache_bytes: int = 256 << 20  # of states kept, so that attention need not be computed from the start
+    busy_slice_seconds: float = 0.1  # the same while others wait: fewer slices, so fewer waits
+    cache_bytes: int = 256 << 20  # of cached states, so that attention need not be computed from the start
     cache_entry: int = 128 << 20  # of one run
 
     def public(self) -> dict[str, int | float]:
@@ -67,24 +67,24 @@ class SecurityMiddleware:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Lets a request through, or says why not."""
+        """Let a request through, or says why not."""
         if scope["type"] != "http":  # there are no web sockets here
             return
 
-        async def marked(message: Message) -> None:
+        async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", []), *HEADERS]
             await send(message)
 
         refused = refusal(scope)
         if refused is None:
-            await self.app(scope, receive, marked)
+            await self.app(scope, receive, with_headers)
             return
         status, sentence = refused
         body = json.dumps({"error": sentence}).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await marked({"type": "http.response.start", "status": status, "headers": headers})
-        await marked({"type": "http.response.body", "body": body})
+        await with_headers({"type": "http.response.start", "status": status, "headers": headers})
+        await with_headers({"type": "http.response.body", "body": body})
 
 
 def refusal(scope: Scope) -> tuple[int, str] | None:

@@ -1,6 +1,6 @@
-"""Everybody gets a turn: computing in short slices, as many at a time as there are cores, in the order of asking.
+"""A worker pool for short slices of computing, as many at a time as there are cores, first come, first served.
 
-A long question is many slices, and whoever else waits gets theirs in between; so a hundred clients share the machine
+A long question is many slices, and other clients get theirs in between; so a hundred clients share the machine
 evenly, and a short question never waits for the end of a long one. What takes a few milliseconds only has a lane of its
 own and waits for no question at all. Knows nothing of what is computed.
 """
@@ -37,11 +37,11 @@ class WorkerPool:
         return self._waiting
 
     async def take(self, work: Callable[[], T], *, new: bool = False, light: bool = False) -> T:
-        """Does some work when its turn has come; a newcomer gets `Busy` at once where the queue is full.
+        """Do some work when its turn has come; a newcomer gets `Busy` at once where the queue is full.
 
         Light work, of a few milliseconds, has its own queue.
 
-        Whoever is called off while waiting leaves the queue; work that has begun is finished, its result dropped.
+        A cancelled client leaves the queue; work that has begun is finished, its result dropped.
         """
         if new and self._waiting >= self._most:
             raise QueueFull
@@ -53,6 +53,6 @@ class WorkerPool:
             self._waiting -= 1
 
     def close(self) -> None:
-        """Lets the workers go."""
+        """Let the workers go."""
         for worker in (self._workers, self._light):
             worker.shutdown(wait=False, cancel_futures=True)

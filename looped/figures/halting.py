@@ -19,21 +19,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from looped.errors import InputError
-from looped.figures.reading import Row, is_number
+from looped.figures.reading import ResultRow, is_number
 from looped.figures.style import COLOURS, DASHES, FAINT, MARKS, STYLE
 
 NEEDED = ("stop", "mean_steps", "needed", "held_from", "random_exit")
 TALL, WIDE = 1.9, 2.5  # inches of a panel
 
 
-def is_halting(row: Row) -> bool:
+def is_halting(row: ResultRow) -> bool:
     """Whether a row tells what a model has discovered."""
     numbers = all(row.get(field) is None or is_number(row[field]) for field in NEEDED[1:])
     told = all(field in row for field in NEEDED) and numbers
     return told and all(is_number(row[field]) and row[field] > 0 for field in ("mean_steps", "needed"))
 
 
-def halting(rows: Iterable[Row], trained: Mapping[str, int] | None = None, title: str = "") -> Figure:
+def halting(rows: Iterable[ResultRow], trained: Mapping[str, int] | None = None, title: str = "") -> Figure:
     """Accuracy by length, steps by length, accuracy by steps: a column a task, a line a method or variant."""
     listed = list(rows)
     if not listed or not all(map(is_halting, listed)):
@@ -61,13 +61,13 @@ def halting(rows: Iterable[Row], trained: Mapping[str, int] | None = None, title
     return figure
 
 
-def name_of(row: Row) -> str:
+def name_of(row: ResultRow) -> str:
     """A line's name: the method, and its variant where it is one."""
     extra = row.get("variant")
     return f"{row['method']}, {extra}" if extra else str(row["method"])
 
 
-def _line(panels: Sequence[Axes], number: int, name: str, rows: Sequence[Row], last: int) -> None:
+def _line(panels: Sequence[Axes], number: int, name: str, rows: Sequence[ResultRow], last: int) -> None:
     """One method in the three panels of a task."""
     if not rows:
         return
@@ -87,7 +87,7 @@ def _line(panels: Sequence[Axes], number: int, name: str, rows: Sequence[Row], l
     )
 
 
-def _compute(panel: Axes, rows: Sequence[Row], look: Mapping[str, Any], mark: str) -> None:
+def _compute(panel: Axes, rows: Sequence[ResultRow], look: Mapping[str, Any], mark: str) -> None:
     """A point for each rule, and beside it what leaving at random is worth."""
     points: list[tuple[float, float, float | None]] = []
     for stop in dict.fromkeys(row["stop"] for row in rows):
@@ -104,7 +104,7 @@ def _compute(panel: Axes, rows: Sequence[Row], look: Mapping[str, Any], mark: st
     )  # fmt: skip
 
 
-def _frame(panels: Sequence[Axes], task: str, rows: Sequence[Row], last: int) -> None:
+def _frame(panels: Sequence[Axes], task: str, rows: Sequence[ResultRow], last: int) -> None:
     """Axes, the training length, and T(n) as a reference."""
     lengths = sorted({row["length"] for row in rows})
     needed = [next(row["needed"] for row in rows if row["length"] == n) for n in lengths]
@@ -117,7 +117,7 @@ def _frame(panels: Sequence[Axes], task: str, rows: Sequence[Row], last: int) ->
             panel.axvline(last, color=FAINT, linestyle="--", linewidth=1)
 
 
-def _means(rows: Sequence[Row], lengths: Sequence[int], field: str) -> list[float]:
+def _means(rows: Sequence[ResultRow], lengths: Sequence[int], field: str) -> list[float]:
     """The mean over seeds at each length."""
     return [
         fmean(row[field] for row in rows if row["length"] == n and row[field] is not None) for n in lengths

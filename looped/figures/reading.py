@@ -9,7 +9,7 @@ from typing import Any
 from looped import serial
 from looped.errors import InputError
 
-Row = Mapping[str, Any]
+ResultRow = Mapping[str, Any]
 LARGEST_FILE = 256 * 2**20
 
 
@@ -101,7 +101,7 @@ _OPTIONAL = {
 _TRAINING = {"step": is_whole, "seed": is_whole, "loss": is_number, "accuracy": is_number}
 
 
-def _fits(row: Row, checks: Mapping[str, Callable[[object], bool]]) -> bool:
+def _fits(row: ResultRow, checks: Mapping[str, Callable[[object], bool]]) -> bool:
     """Whether a line has these fields, each of its kind or null."""
     return all(field in row and (row[field] is None or check(row[field])) for field, check in checks.items())
 

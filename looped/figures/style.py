@@ -23,7 +23,7 @@ COLUMNS = 3  # panels side by side
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes SVG, PNG or PDF, by the name's ending; nothing in the file tells when."""
+    """Write SVG, PNG or PDF, by the name's ending; nothing in the file tells when."""
     if path.suffix not in SUFFIXES:
         raise InputError(f"a figure's name ends in {', '.join(SUFFIXES)}, not {path.suffix or 'nothing'!r}")
     if not path.parent.is_dir():
@@ -31,15 +31,15 @@ def save(figure: Figure, path: Path) -> None:
     if path.exists() and not path.is_file():
         raise InputError(f"{path} is no plain file, so it is not written")
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {"Software": None}}
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # whole, or the old one stays
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # whole, or the old one stays
     try:
         with matplotlib.rc_context(fname=STYLE):
-            figure.savefig(beside, format=path.suffix[1:], metadata=dates[path.suffix])
-        beside.replace(path)
+            figure.savefig(temporary, format=path.suffix[1:], metadata=dates[path.suffix])
+        temporary.replace(path)
     except OSError as error:
         raise InputError(f"{path} could not be written: {error.strerror}") from None
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def panels_of(count: int) -> tuple[Figure, list[Axes]]:

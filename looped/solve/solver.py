@@ -1,20 +1,27 @@
 """A model ready to answer one task's questions: one, many of mixed lengths, or step by step.
 
-Many questions are sorted by length and answered a parcel at a time, so that memory stays bounded whatever is asked;
-a row that is done leaves its parcel. Every question gets the answer it would get alone: rows of unequal length only
-share a parcel under rules that look at nothing but a row's own state and step, each waits no longer than its own
-limit, and a rule that stops all rows together sees one at a time.
+Many questions are sorted by length and answered a batch at a time, so that memory stays bounded whatever is asked; a
+row that is done leaves its batch. Every question gets the answer it would get alone: rows of unequal length only share
+a batch under rules that look at nothing but a row's own state and step, each waits no longer than its own limit, and a
+rule that stops all rows together sees one at a time.
 
-Shapes: N questions of a parcel, L positions, W positions from the first that counts, V vocabulary.
+A loop of a thousand steps on a narrow model is thousands of products that take microseconds each. Sharing one product
+between threads costs a wait for the slowest thread every time, which on a busy machine is a time slice: measured with
+three other processes on two cores, a compiled parity of 1,000 bits took 32 s with two threads and 7 s with one. So
+small products run on one thread, and whole batches run side by side on threads that never wait for each other.
+
+Shapes: N questions of a batch, L positions, W positions from the first that counts, V vocabulary.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import overload
+from typing import TypeVar, overload
 
 import torch
 from jaxtyping import Int
@@ -29,16 +36,16 @@ from looped.evaluation.reading import is_done, rows_at_once, window_start
 from looped.fast.stacked import Prepared, StackedTransformer
 from looped.loops import PLAIN, Loops
 from looped.methods import Method, largest_steps
+from looped.model.config import ModelConfig
 from looped.solve.answers import Answer, Answers, Step
-from looped.solve.threads import fitting_threads, side_by_side
 from looped.tasks.base import Task
-from looped.zoo.card import Card
+from looped.zoo.registry import Card
 
 SPARE_STEPS = 4  # more than twice T(n), for a rule that has not stopped by then
 COMPILED = "compiled"  # the recipe of a program in weights
-SLACK = 1.15  # how many times the shortest row of a parcel the longest may be
-ALONE_OR_NOT = ("oracle", "halt")  # rules that stop a row at the same step whatever it shares a parcel with
-TOGETHER = ("confidence-batch",)  # rules that choose one step for a whole parcel
+SLACK = 1.15  # how many times the shortest row of a batch the longest may be
+ALONE_OR_NOT = ("oracle", "halt")  # rules that stop a row at the same step whatever it shares a batch with
+TOGETHER = ("confidence-batch",)  # rules that choose one step for a whole batch
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,11 +119,11 @@ def answer(solver: Solver, questions: Sequence[list[str]], stop: str | None = No
         )
     if solver.method.universal and rule.name != "halt":
         raise InputError(f"{solver.method.name} decides itself when to stop: only halt applies to it")
-    parcels = list(_parcels(solver, questions, rule))
-    work = [[questions[i] for i in members] for members in parcels]
+    groups = list(_batches(solver, questions, rule))
+    work = [[questions[i] for i in members] for members in groups]
     answers: dict[int, Answer] = {}
     for members, found in zip(
-        parcels, side_by_side(partial(_answer, solver, rule), work, device(solver)), strict=True
+        groups, map_batches(partial(_answer, solver, rule), work, device(solver)), strict=True
     ):
         answers |= dict(zip(members, found, strict=True))
     return [answers[i] for i in range(len(questions))]
@@ -129,8 +136,8 @@ def device(solver: Solver) -> torch.device:
 
 @torch.inference_mode()
 def _answer(solver: Solver, rule: stopping.Rule, questions: list[list[str]]) -> list[Answer]:
-    """Answers to the questions of a parcel."""
-    task, (batch, limits) = solver.task, _batch(solver, questions)
+    """Answers to the questions of a batch."""
+    task, (batch, limits) = solver.task, _lay_out(solver, questions)
     with fitting_threads(solver.model.config, batch.tokens.numel()):
         if solver.method.prediction == "ntp":
             loops = int(batch.steps[0])
@@ -166,7 +173,7 @@ def steps(solver: Solver, question: list[str], most: int | None = None) -> Itera
     """The loop on a question given as token names, after step 1, 2, …, `most` (or T)."""
     if solver.method.prediction == "ntp":
         raise InputError(f"{solver.method.name} decodes token by token and has no steps to show")
-    batch, limits = _batch(solver, [question])
+    batch, limits = _lay_out(solver, [question])
     if most is not None and most < 1:
         raise InputError(f"the number of loop steps must be at least 1, not {most}")
     needed = int(batch.steps[0])
@@ -198,7 +205,7 @@ def _steps(solver: Solver, batch: Batch, most: int, until_done: bool = False) ->
             return
 
 
-def _parcels(solver: Solver, questions: Sequence[list[str]], rule: stopping.Rule) -> Iterator[list[int]]:
+def _batches(solver: Solver, questions: Sequence[list[str]], rule: stopping.Rule) -> Iterator[list[int]]:
     """The questions' numbers, those that are answered together in one list."""
     task, config = solver.task, solver.model.config
     keys = [(task.measure(question)[0], task.steps_of(question)) for question in questions]
@@ -206,22 +213,22 @@ def _parcels(solver: Solver, questions: Sequence[list[str]], rule: stopping.Rule
     mixed = (
         rule.name in ALONE_OR_NOT and solver.method.prediction == "fop" and config.positions != "randomised"
     )
-    parcel: list[int] = []
+    batch: list[int] = []
     for i in order:
-        if parcel:
-            shortest, size = task.row_size(keys[parcel[0]][0]), task.row_size(keys[i][0])
+        if batch:
+            shortest, size = task.row_size(keys[batch[0]][0]), task.row_size(keys[i][0])
             room = rows_at_once(config, 1, size, device(solver))
-            alike = keys[i] == keys[parcel[0]] and rule.name not in TOGETHER
-            fits = len(parcel) < room and size <= SLACK * shortest if mixed else alike
+            alike = keys[i] == keys[batch[0]] and rule.name not in TOGETHER
+            fits = len(batch) < room and size <= SLACK * shortest if mixed else alike
             if not fits:
-                yield parcel
-                parcel = []
-        parcel.append(i)
-    if parcel:
-        yield parcel
+                yield batch
+                batch = []
+        batch.append(i)
+    if batch:
+        yield batch
 
 
-def _batch(solver: Solver, questions: list[list[str]]) -> tuple[Batch, Int[Tensor, "N"]]:
+def _lay_out(solver: Solver, questions: list[list[str]]) -> tuple[Batch, Int[Tensor, "N"]]:
     """Rows as long as the longest needs; in each only those positions count that it would have alone.
 
     With them how many steps a rule may wait for each: twice T, or twice the most that training gave, and a few more.
@@ -246,3 +253,36 @@ def text_of(task: Task, ids: list[int]) -> str:
     """The answer in a row of ids: what stands before the first `#`."""
     end = ids.index(task.vocab.eos) if task.vocab.eos in ids else len(ids)
     return task.format_answer(task.vocab.decode(ids[:end]))
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+# Multiplications of a product of a third of a millisecond: waking others gains little, waiting for them may cost.
+SMALL = 1 << 24
+
+
+@contextlib.contextmanager
+def fitting_threads(config: ModelConfig, tokens: int) -> Iterator[None]:
+    """One thread while products are small, as many as there were for others."""
+    before = torch.get_num_threads()
+    if before == 1 or tokens * config.width * 3 * config.width > SMALL:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def map_batches(action: Callable[[T], R], given: Sequence[T], device: torch.device) -> Iterator[R]:
+    """What an action gives for each batch, in order; on a CPU as many at a time as there are threads."""
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1 or len(given) == 1:
+        yield from map(action, given)
+        return
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield from pool.map(action, given)
+    finally:
+        torch.set_num_threads(threads)

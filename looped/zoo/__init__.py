@@ -13,10 +13,9 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from looped.zoo.card import Card, Measured, Origin
-from looped.zoo.registry import Zoo, card, cards, find, names, path, zoo
+from looped.zoo.registry import Card, MeasuredAccuracy, Origin, Zoo, card, cards, find, names, path, zoo
 
-__all__ = ["Card", "Measured", "Origin", "Zoo", "card", "cards", "find", "names", "path", "zoo"]
+__all__ = ["Card", "MeasuredAccuracy", "Origin", "Zoo", "card", "cards", "find", "names", "path", "zoo"]
 
 
 class _Callable(ModuleType):

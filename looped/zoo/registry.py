@@ -1,26 +1,92 @@
-"""The shipped models by name: where their files are, what their cards say, and all of them as a table. No torch.
+"""The shipped models: where their files are, what the card of each says, and all of them as a table. No torch.
 
     addition-long.safetensors   addition-long.json      trained with the recipe `long`
     addition-fast.safetensors   addition-fast.json      trained with the recipe `fast`
 
-A task's own name, `addition`, stands for the first of its models in the order of `PREFERRED`.
+A card lies beside its weights and says what the model is, how it was trained, and its measured accuracies. A task's own
+name, `addition`, stands for the first of its models in the order of `PREFERRED`.
 """
 
 from __future__ import annotations
 
 import html
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from looped import serial
-from looped.errors import InputError
-from looped.zoo.card import Card, from_json
 
 FOLDER = Path(__file__).parent
 PREFERRED = ("long", "fast", "paper", "quick")  # suffixes of names, the one that holds furthest first
 LARGEST_CARD = 1 << 22  # bytes
+
+
+SURE = 0.99  # the share of right answers that counts as holding
+
+
+@dataclass(frozen=True)
+class MeasuredAccuracy:
+    """One measured accuracy."""
+
+    length: int
+    stop: str
+    accuracy: float
+    samples: int
+    mean_steps: float
+    family: str = "uniform"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where weights or measurements come from; None for what is not known."""
+
+    commit: str | None = None
+    device: str | None = None
+    precision: str | None = None
+    command: str | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a shipped model says of itself."""
+
+    name: str
+    task: str
+    method: str
+    recipe: str
+    seed: int
+    max_length: int  # trained on lengths from 1 to this
+    steps: int  # gradient steps
+    parameters: int
+    stored: str  # type of the numbers in the file
+    stored_why: str  # what was measured before numbers were shortened
+    chosen: str  # how this seed was chosen among its run's
+    trained: Origin
+    measured: Origin
+    rows: tuple[MeasuredAccuracy, ...]
+    config: dict[str, Any] = field(default_factory=dict, compare=False)  # the run's, as its folder has it
+
+    def accuracies(self, stop: str = "oracle", family: str = "uniform") -> dict[int, float]:
+        """Accuracy by length under a rule, shortest length first."""
+        rows = [row for row in self.rows if (row.stop, row.family) == (stop, family)]
+        return {row.length: row.accuracy for row in sorted(rows, key=lambda row: row.length)}
+
+    def holds_to(self, stop: str = "oracle", share: float = SURE) -> int | None:
+        """The longest measured length up to which every one has at least this share of right answers."""
+        longest = None
+        for length, accuracy in self.accuracies(stop).items():
+            if accuracy < share:
+                break
+            longest = length
+        return longest
+
+    def to_json(self) -> dict[str, Any]:
+        """As the file holds it, one row of measurements a line."""
+        return {**asdict(self), "config": dict(self.config)}
 
 
 def names() -> list[str]:
@@ -53,12 +119,7 @@ def cards() -> Mapping[str, Card]:
 
 @cache
 def _read(file: Path) -> Card:
-    try:
-        if file.stat().st_size > LARGEST_CARD:
-            raise InputError(f"{file} is too large for a card")
-        return from_json(serial.parse(file.read_text(encoding="utf-8"), str(file)), str(file))
-    except (OSError, UnicodeDecodeError):
-        raise InputError(f"{file} cannot be read as a card") from None
+    return serial.from_json(Card, serial.read(file, "a card", LARGEST_CARD), str(file))
 
 
 def _alike(name: str) -> str:

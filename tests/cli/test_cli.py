@@ -68,7 +68,7 @@ def looped_process(*words: str, stdout: int = subprocess.PIPE) -> subprocess.Com
 
 
 def test_the_table_of_commands_is_the_folder_of_commands() -> None:
-    shared = {"__init__", "arguments", "display", "jobs", "measuring", "output"}
+    shared = {"__init__", "arguments", "display", "output"}
     on_disk = {path.stem for path in COMMANDS_FOLDER.glob("*.py")} - shared
     of_two_words = {module.rpartition(".")[2] for module in SUBCOMMANDS.values()}
     assert set(COMMANDS) - {"probe"} | of_two_words == on_disk

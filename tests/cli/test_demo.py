@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from looped import demo, tasks
+from looped import tasks
+from looped.cli import demo
 from looped.fast.weights import Layout
 
 

@@ -264,7 +264,7 @@ def test_a_full_disk_loses_no_row(cli: Cli, monkeypatch: pytest.MonkeyPatch, run
     def full(path: Path, data: bytes) -> None:
         raise InputError(f"the disk is full: {path} could not be written")
 
-    monkeypatch.setattr("looped.cli.measuring.checkpoints.write", full)
+    monkeypatch.setattr("looped.cli.evaluate.checkpoints.write", full)
     code, out, err = cli("evaluate", run, *FEW, "--json", "--out", "rows.json")
     assert code == 2
     assert "the disk is full: rows.json" in err

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from looped import tasks
+from looped.cli.solve import print_steps
 from looped.solve import load
 from looped.solve.solver import steps
-from looped.solve.table import print_steps
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -63,7 +63,7 @@ def test_questions_from_a_file_keep_their_order(cli: Cli, tmp_path: Path) -> Non
 
 
 def test_a_pipe_is_answered_before_it_ends() -> None:
-    """The first answer comes while the writer still waits: nothing is held back to fill a parcel."""
+    """The first answer comes while the writer still waits: nothing is held back to fill a batch."""
     words = [sys.executable, "-m", "looped", "solve", "parity", "--model", "compiled", "--device", "cpu"]
     pipe = subprocess.PIPE
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, bufsize=1) as process:

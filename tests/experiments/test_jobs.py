@@ -13,8 +13,8 @@ import pytest
 from forked import FEW
 
 from looped import locks, runs, serial
-from looped.cli import jobs
-from looped.cli.jobs import StatusLines, StatusTable, totals
+from looped.cli import sweep
+from looped.cli.sweep import StatusLines, StatusTable, totals
 from looped.errors import InputError
 from looped.experiments import queue, results, worker
 from looped.experiments.plan import MeasurementPlan
@@ -211,7 +211,7 @@ def test_the_live_table_shows_what_matters_most(small, capsys: pytest.CaptureFix
         Status("queued"),
     ]
     console = Console(width=160)
-    console.print(jobs.table(batch, statuses, room=3))
+    console.print(sweep.table(batch, statuses, room=3))
     shown = capsys.readouterr().out
     assert "7/30" in shown
     assert "0.2500" in shown

@@ -11,14 +11,14 @@ from benchmarks import explorer_load
 
 
 def test_a_hundred_clients_at_once_are_all_served(running: Running) -> None:
-    tally = asyncio.run(explorer_load.put_under_load("127.0.0.1", running.port, 100, 2.0))
-    assert tally.failures == []
-    assert len(tally.all) >= 100
+    result = asyncio.run(explorer_load.put_under_load("127.0.0.1", running.port, 100, 2.0))
+    assert result.failures == []
+    assert len(result.all) >= 100
     assert running.explorer.pool.waiting == 0
 
 
 def test_times_are_told_in_order() -> None:
-    told = explorer_load.Tally({"/api/run": [0.001 * i for i in range(1, 101)]}, cancelled=3).facts()
+    told = explorer_load.LoadResult({"/api/run": [0.001 * i for i in range(1, 101)]}, cancelled=3).facts()
     assert (told["requests"], told["cancelled"], told["failed"]) == (100, 3, 0)
     assert (told["median_ms"], told["p95_ms"], told["longest_ms"]) == (51.0, 96.0, 100.0)
 

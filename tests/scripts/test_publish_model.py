@@ -208,9 +208,9 @@ def test_a_damaged_card_is_a_sentence(trained: Path, tmp_path: Path, empty_zoo: 
     file = empty_zoo / "copy-quick.json"
     for text, sentence in (
         ("{", "is not JSON"),
-        ("[]", "is no card"),
+        ("[]", "must be an object of fields"),
         (file.read_text().replace('"seed": 4', '"seed": "4"'), "seed must be a whole number"),
-        (file.read_text().replace('"config": {', '"config": 1, "c": {'), "config must be an object"),
+        (file.read_text().replace('"config": {', '"config": 1, "c": {'), "unknown field 'c'"),
     ):
         file.write_text(text)
         registry._read.cache_clear()

@@ -19,7 +19,7 @@ from looped.rasp import programs
 from looped.serial import override
 from looped.solve import Solver
 from looped.solve.answers import Answer, Answers
-from looped.solve.solver import _parcels, answer
+from looped.solve.solver import _batches, answer
 from looped.training import recipes
 
 COPY = looped.load("copy-compiled")
@@ -130,17 +130,17 @@ def test_who_decides_itself_takes_no_other_rule(
     assert sentence in err
 
 
-def test_parcels_hold_every_question_once_and_stay_bounded(untrained: Solver) -> None:
+def test_batches_hold_every_question_once_and_stay_bounded(untrained: Solver) -> None:
     asked = [list(text) for text in questions(300, 60)]
     oracle = solve.solver.stopping.get("oracle")
-    parcels = list(_parcels(untrained, asked, oracle))
-    assert sorted(i for parcel in parcels for i in parcel) == list(range(300))
-    assert len(parcels) < 60, "lengths share parcels"
-    for parcel in parcels:
-        sizes = [untrained.task.row_size(len(asked[i])) for i in parcel]
+    batches = list(_batches(untrained, asked, oracle))
+    assert sorted(i for batch in batches for i in batch) == list(range(300))
+    assert len(batches) < 60, "lengths share batches"
+    for batch in batches:
+        sizes = [untrained.task.row_size(len(asked[i])) for i in batch]
         assert max(sizes) <= 1.15 * min(sizes)
-    alone = list(_parcels(untrained, asked, solve.solver.stopping.get("confidence")))
-    assert all(len({len(asked[i]) for i in parcel}) == 1 for parcel in alone)
+    alone = list(_batches(untrained, asked, solve.solver.stopping.get("confidence")))
+    assert all(len({len(asked[i]) for i in batch}) == 1 for batch in alone)
 
 
 def test_steps_end_at_the_answer(untrained: Solver) -> None:

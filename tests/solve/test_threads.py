@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from looped.model.config import ModelConfig
-from looped.solve.threads import fitting_threads, side_by_side
+from looped.solve.solver import fitting_threads, map_batches
 
 
 @pytest.fixture
@@ -28,23 +28,23 @@ def test_threads_come_back_after_an_error(two_threads: object) -> None:
     assert torch.get_num_threads() == 2
 
 
-@pytest.mark.parametrize("parcels", [[], [3], list(range(20))])
-def test_parcels_side_by_side_keep_their_order(two_threads: object, parcels: list[int]) -> None:
+@pytest.mark.parametrize("batches", [[], [3], list(range(20))])
+def test_batches_side_by_side_keep_their_order(two_threads: object, batches: list[int]) -> None:
     seen = set()
 
     def action(number: int) -> int:
         seen.add(torch.get_num_threads())
         return number * number
 
-    assert list(side_by_side(action, parcels, torch.device("cpu"))) == [n * n for n in parcels]
+    assert list(map_batches(action, batches, torch.device("cpu"))) == [n * n for n in batches]
     assert torch.get_num_threads() == 2
-    assert seen == ({1} if len(parcels) > 1 else {2} if parcels else set())
+    assert seen == ({1} if len(batches) > 1 else {2} if batches else set())
 
 
-def test_an_error_in_a_parcel_is_raised_and_threads_come_back(two_threads: object) -> None:
+def test_an_error_in_a_batch_is_raised_and_threads_come_back(two_threads: object) -> None:
     def action(number: int) -> int:
-        raise ValueError(f"parcel {number}")
+        raise ValueError(f"batch {number}")
 
-    with pytest.raises(ValueError, match="parcel 0"):
-        list(side_by_side(action, [0, 1, 2], torch.device("cpu")))
+    with pytest.raises(ValueError, match="batch 0"):
+        list(map_batches(action, [0, 1, 2], torch.device("cpu")))
     assert torch.get_num_threads() == 2

@@ -11,7 +11,7 @@ from looped import runs, serial, tasks
 from looped.evaluation.measure import measure
 from looped.evaluation.statistics import wilson
 from looped.zoo import registry
-from looped.zoo.card import Card, Measured
+from looped.zoo.registry import Card, MeasuredAccuracy
 from scripts.publish_model import LARGEST
 
 NAMES = registry.names()
@@ -47,7 +47,7 @@ def test_an_outcome_far_off_is_unlikely(
     assert (tail(right, samples, low, high) > UNLIKELY) is likely
 
 
-def exam(card: Card) -> list[tuple[Measured, int]]:
+def exam(card: Card) -> list[tuple[MeasuredAccuracy, int]]:
     """What is asked: the training length, and the longest length up to the paper's that was measured."""
     rows = {row.length: row for row in card.rows if (row.stop, row.family) == ("oracle", "uniform")}
     trained = max(n for n in rows if n <= card.max_length)

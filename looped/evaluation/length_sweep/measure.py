@@ -342,7 +342,7 @@ def _run_chunk(
         if t == max_steps:
             stops = torch.ones_like(stops)
         stops &= running
-        if looks or bool(stops.any()):  # an answer nobody stops at need not be read
+        if looks or bool(stops.any()):  # an answer at which no rule stops need not be read
             reading = reading or read(model, weights, h[:, :, start:], counted)
             right = ((reading.answer == targets) | ~counted).all(-1)
             correct |= stops & right

@@ -75,7 +75,7 @@ class SweepRecord:
             self.unfinished = data.get("unfinished")
 
     def enter(self, key: str, about: Mapping[str, object]) -> None:
-        """Makes a run known, or widens what is planned for it."""
+        """Make a run known, or widen what is planned for it."""
         old = self.runs.get(key, {})
         lengths = sorted({*old.get("lengths", ()), *_list(about["lengths"])})
         lists = {name: _joined(old.get(name, ()), _list(about[name])) for name in ("stops", "families")}
@@ -194,7 +194,7 @@ class SweepRecord:
         }
 
     def write(self) -> None:
-        """Puts the file in its place, whole; nothing without a path."""
+        """Put the file in its place, whole; nothing without a path."""
         if self.path is None:
             return
         with checkpoints.disk(self.path):
@@ -204,16 +204,14 @@ class SweepRecord:
 
 def read(path: Path) -> Json:
     """A ladder's file; raises if it is something else."""
-    if not path.is_file():
-        raise InputError(f"there is no file {path}")
-    if path.stat().st_size > LARGEST:
-        raise InputError(f"{path} is too large for a ladder")
-    try:
-        data = serial.parse(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text") from None
+    data = serial.read(path, "a ladder", LARGEST)
     match data:
-        case {"provenance": {"runs": list(runs)}, "rows": list(rows), "steps": list(steps), **others}:
+        case {
+            "provenance": {"runs": list(runs)},
+            "rows": list(rows),
+            "steps": list(steps),
+            **others,
+        }:
             whole = _all(runs, RUN) and _all(rows, ROW) and _all(steps, STEPS)
             left = others.get("unfinished")
             whole = whole and (left is None or _all([left], LEFT))

@@ -49,7 +49,7 @@ class BackendOptions:
 
 @dataclass(frozen=True)
 class Handle:
-    """A submitted job, for whoever submitted it."""
+    """A submitted job."""
 
     job: Job
     number: str  # by which the engine knows it
@@ -63,7 +63,7 @@ class Backend(ABC):
 
     @abstractmethod
     def submit(self, jobs: Sequence[Job]) -> list[Handle]:
-        """Takes jobs in, to be run in this order as far as there is room."""
+        """Take jobs in, to be run in this order as far as there is room."""
 
     @abstractmethod
     def poll(self, handles: Sequence[Handle]) -> list[Status]:
@@ -71,11 +71,11 @@ class Backend(ABC):
 
     @abstractmethod
     def cancel(self, handles: Sequence[Handle]) -> None:
-        """Asks those that run to save and stop, and starts none of the others; `poll` tells when it is so."""
+        """Ask those that run to save and stop, and start none of the others; `poll` tells when it is so."""
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of everything; what still runs is asked to save and stop."""
+        """Let go of everything; what still runs is asked to save and stop."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class WorkerEnd:
 
     status: int  # its exit status; below 0 the signal that killed it
     why: str = ""  # where an engine knows better than the status
-    wanted: bool = False  # somebody stopped it for good, by the engine's own means
+    wanted: bool = False  # it was stopped for good by the scheduler's own commands
 
 
 LOST = -int(signal.SIGKILL)  # the status of a worker of which nothing is known but that it is gone
@@ -154,7 +154,7 @@ class PoolJob:
     job: Job
     started: bool = False
     deaths: int = 0  # in a row, without getting on
-    got: tuple[int, int, int] = (-1, 0, 0)  # at the last death: step saved, plans done, lengths kept
+    got: tuple[int, int, int] = (-1, 0, 0)  # at the last failure: step saved, plans done, lengths measured
     ended: Status | None = None
     reason: str = ""  # of the last death
     results: list[Path] = field(init=False)  # a file for each plan
@@ -179,7 +179,7 @@ class Pool(Backend):
 
     @abstractmethod
     def start(self, names: Sequence[str]) -> Sequence[str]:
-        """Starts workers for these jobs; the names of those it could start, the others wait."""
+        """Start workers for these jobs; the names of those it could start, the others wait."""
 
     @abstractmethod
     def ended(self) -> dict[str, WorkerEnd]:
@@ -187,11 +187,11 @@ class Pool(Backend):
 
     @abstractmethod
     def request_stop(self, names: Sequence[str]) -> None:
-        """Asks the workers of these jobs to save and stop."""
+        """Ask the workers of these jobs to save and stop."""
 
     @abstractmethod
     def release(self, names: Sequence[str]) -> None:
-        """Ends the workers of these jobs, which did not stop in time, and lets go of everything."""
+        """End the workers of these jobs, which did not stop in time, and lets go of everything."""
 
     def waiting_for(self, name: str) -> str | None:
         """What a started job still waits for; None once its worker runs."""
@@ -199,7 +199,7 @@ class Pool(Backend):
 
     # --- an engine's four methods -------------------------------------------------------------------------
     def submit(self, jobs: Sequence[Job]) -> list[Handle]:
-        """Queues jobs."""
+        """Queue jobs."""
         for job in jobs:
             assert job.name not in self.tasks, f"{job.name} was submitted twice"
             self.tasks[job.name] = PoolJob(job)
@@ -207,13 +207,13 @@ class Pool(Backend):
         return [Handle(job, job.name) for job in jobs]
 
     def poll(self, handles: Sequence[Handle]) -> list[Status]:
-        """Notices deaths, fills the room there is, and says how everything stands."""
+        """Notice deaths, fill the room there is, and say how everything stands."""
         self._collect_ended()
         self._fill()
         return [self._status(self.tasks[handle.number]) for handle in handles]
 
     def cancel(self, handles: Sequence[Handle]) -> None:
-        """Asks those that were started once, and forgets the others."""
+        """Ask those that were started once, and forget the others."""
         self._collect_ended()
         names = {handle.number for handle in handles}
         self._queue = deque(name for name in self._queue if name not in names)
@@ -224,7 +224,7 @@ class Pool(Backend):
         self.request_stop([name for name in self._started() if name in names])
 
     def close(self) -> None:
-        """Waits until everybody has saved, then ends whoever has not."""
+        """Wait until all workers have saved, then end those that have not."""
         if not self._cancelled:
             self.cancel([Handle(task.job, name) for name, task in self.tasks.items()])
         deadline = time.monotonic() + GRACE_S
@@ -234,7 +234,7 @@ class Pool(Backend):
         self.release(self._started())
 
     def adopt(self, names: Sequence[str]) -> None:
-        """Takes jobs for started, whose workers an earlier driver has left behind."""
+        """Take jobs for started, whose workers an earlier driver has left behind."""
         for name in names:
             self._queue.remove(name)
             self.tasks[name].started = True
@@ -244,7 +244,7 @@ class Pool(Backend):
         return [name for name, task in self.tasks.items() if task.started]
 
     def _fill(self) -> None:
-        """Starts as many as there is room for, leaving out what somebody else is working on."""
+        """Start as many as there is room for, leaving out what another worker has."""
         room, ready = self.room(), list[str]()
         for _ in range(len(self._queue)):
             if len(ready) >= room or queue.is_cancelled(self.root):
@@ -268,7 +268,7 @@ class Pool(Backend):
             self._after_end(self.tasks[name], end)
 
     def _after_end(self, task: PoolJob, end: WorkerEnd) -> None:
-        """Draws the consequence of a worker's end: done, failed for good, or another try."""
+        """Draw the consequence of a worker's end: done, failed for good, or another try."""
         task.started = False
         standing = queue.status_of(self.root, task.job)
         if standing.state == "done":
@@ -283,7 +283,7 @@ class Pool(Backend):
             self._retry_or_fail(task, end, standing)
 
     def _retry_or_fail(self, task: PoolJob, end: WorkerEnd, standing: Status) -> None:
-        """Gives a job up, or queues it again."""
+        """Give a job up, or queues it again."""
         step = queue.saved_step(self.root / task.job.name / runs.STATE) or 0
         got = step, standing.measured, queue.kept_lengths(self.root, task.job)
         task.deaths = 1 if got > task.got else task.deaths + 1
@@ -305,7 +305,9 @@ class Pool(Backend):
         step, loss = queue.last_report(self.root / task.job.name)
         measured = sum(file.is_file() for file in task.results)  # asked often: a look has to be enough
         waits = self.waiting_for(task.job.name) if task.started else ""
-        busy = task.started and (waits is None or self._cancelled)  # whoever was asked is heard to the end
+        busy = task.started and (
+            waits is None or self._cancelled
+        )  # a worker that was asked to stop is waited for
         if busy or locks.is_held(queue.queue_file(self.root, f"{task.job.name}.lock")):
             return Status("running", step, loss, measured, task.reason)
         return Status("queued", step, loss, measured, waits or task.reason)

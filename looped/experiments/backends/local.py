@@ -1,4 +1,4 @@
-"""The engine that needs nothing: worker processes on this machine, as many at once as it has devices.
+"""The backend that needs nothing: worker processes on this machine, as many at once as it has devices.
 
 Every GPU gets one worker, or more if more are asked for; without GPUs, every core gets one, with one thread.
 Workers live in sessions of their own, so that Ctrl-C reaches the driver alone, which asks each of them once; if
@@ -32,7 +32,7 @@ class Local(Pool):
         self._running: dict[str, tuple[subprocess.Popen[bytes], int]] = {}  # by job: the process and its slot
 
     def room(self) -> int:
-        """The slots nobody works in."""
+        """The free slots."""
         return len(self._free)
 
     def start(self, names: Sequence[str]) -> Sequence[str]:

@@ -3,7 +3,7 @@
 Ray places the tasks and tells when a node is lost; when to try again is decided as for every engine (`pool.py`), so
 Ray's own retries are off. A task starts a worker as a child (`child.py`). The folder of the runs must be one
 that all nodes share, under the same path, and the package must be installed on each. Ray passes the words of a
-command between its processes; no pickle is ever kept in the folders.
+command between its processes; no pickle is ever written to the folders.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ class Ray(Pool):
         return {names[ref]: _end(self._refs.pop(names[ref])) for ref in ready}
 
     def request_stop(self, names: Sequence[str]) -> None:
-        """Tasks that run see the wish, or an interrupt; those that wait in Ray never start."""
+        """Tasks that run see the stop file, or an interrupt; those that wait in Ray never start."""
         if names:
             self._stop_request.touch()
         for name in names:
             ray.cancel(self._refs[name], force=False)
 
     def release(self, names: Sequence[str]) -> None:
-        """Leaves the cluster; one that was started here ends."""
+        """Leave the cluster; one that was started here ends."""
         for name in names:
             with contextlib.suppress(lost.RayError):
                 ray.cancel(self._refs[name], force=True)
@@ -95,7 +95,7 @@ class Ray(Pool):
 
 
 def connect(address: str, workers: int) -> None:
-    """Joins the cluster at an address; without one, starts one of this machine alone."""
+    """Join the cluster at an address; without one, starts one of this machine alone."""
     if address:
         _knock(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
@@ -111,7 +111,7 @@ def connect(address: str, workers: int) -> None:
 
 
 def _knock(address: str) -> None:
-    """Raises if nobody listens at HOST:PORT; Ray itself would try for minutes."""
+    """Raise if nothing listens at HOST:PORT; Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         try:

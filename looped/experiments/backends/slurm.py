@@ -27,7 +27,7 @@ from looped.experiments.queue import Job
 from looped.experiments.worker import CRASHED
 
 LOOK_S = 5.0  # between two looks at Slurm's queue, which many people share
-HURRY_S = 1.0  # the same while somebody waits for the end
+HURRY_S = 1.0  # the same while a stop is awaited
 ANSWER_S = 60.0  # for one of Slurm's commands
 ARRAY = 1000  # tasks of one array, as many as Slurm allows unless told otherwise
 OPTION = re.compile(r"(?P<key>[a-z][a-z-]*)(=(?P<value>[^\n]*))?")
@@ -85,7 +85,7 @@ class Slurm(Pool):
         self._looked = self._tried = -1e9
 
     def submit(self, jobs: Sequence[Job]) -> list[Handle]:
-        """Queues jobs, but for those an earlier driver's arrays still hold."""
+        """Queue jobs, but for those an earlier driver's arrays still hold."""
         handles = super().submit(jobs)
         self._look(first=True)
         left = {job.name: self._remembered(job.name) for job in jobs}
@@ -146,7 +146,7 @@ class Slurm(Pool):
         return None if row and row.state in AT_WORK else f"waits in Slurm: {row.reason}" if row else ""
 
     def _look(self, first: bool = False) -> None:
-        """Asks Slurm, not too often; what it said last holds while it does not answer."""
+        """Ask Slurm, not too often; what it said last holds while it does not answer."""
         pause = HURRY_S if self._cancelled else LOOK_S
         if not first and (not self._ids or time.monotonic() - self._looked < pause):
             return
@@ -224,7 +224,7 @@ def _exit(text: str) -> tuple[int, int]:
 
 
 def _say(words: list[str], text: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs one of Slurm's commands."""
+    """Run one of Slurm's commands."""
     try:
         return subprocess.run(words, input=text, capture_output=True, text=True, timeout=ANSWER_S)
     except (subprocess.TimeoutExpired, OSError) as error:

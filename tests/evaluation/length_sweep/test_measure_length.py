@@ -107,7 +107,7 @@ def test_a_next_token_method(moving: Make) -> None:
     )
 
 
-def test_all_batches_of_a_rung_count(parity: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_batches_of_a_length_count(parity: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("looped.evaluation.measure.DRAWN_AT_ONCE", 16)
     for stops in (("oracle", "converged"), ("oracle", "confidence-batch")):
         for family in ("uniform", "p=0.2"):

@@ -1,4 +1,4 @@
-"""The length ladder as a figure, in the house style: a pure function of what a ladder's file holds. Needs no torch.
+"""The length sweep as a figure, in the house style: a pure function of a sweep's result file. Needs no torch.
 
 A row for each model, a bar for each stopping rule, lengths on a logarithmic axis:
 
@@ -7,7 +7,7 @@ A row for each model, a bar for each stopping rule, lengths on a logarithmic axi
     ┆ trained to    | the paper    █ L99, the worst input family deciding    ◆ L999, the same    ▒ L99 on uniform inputs
 
 The number behind a bar is the worst family's L99, and the uniform one where it differs: `≥` where longer lengths have
-not been measured, `×` where not even the first length of the ladder holds.
+not been measured, `×` where not even the first length holds.
 """
 
 from __future__ import annotations
@@ -27,32 +27,30 @@ from looped.errors import InputError
 from looped.figures.reading import LARGEST_FILE, is_text, is_whole
 from looped.figures.style import COLOURS, INK, STYLE
 
-Ladder = Mapping[str, Any]
+SweepSummary = Mapping[str, Any]
 UNIFORM, WORST = "uniform", "all families"
 TRAINED = (0, (2, 1))  # dashes of the training length
 THICK = 0.8  # of a row, for all its bars
 
 
-def read_ladders(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """The ladders in files that `looped bench ladder` wrote."""
+def read_length_sweeps(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """The summaries in files that `looped bench ladder` wrote."""
     found: list[dict[str, Any]] = []
     for path in paths:
-        if not path.is_file() or path.stat().st_size > LARGEST_FILE:
-            raise InputError(f"{path} is no file of ladders")
         try:
-            whole = serial.parse(path.read_text(encoding="utf-8"), str(path))
-        except ValueError:
-            raise InputError(f"{path} is no file of ladders: it is not JSON") from None
-        ladders = whole.get("ladder") if isinstance(whole, dict) else None
-        if not isinstance(ladders, list) or not all(map(_is_ladder, ladders)):
+            whole = serial.read(path, "a file of ladders", LARGEST_FILE)
+        except InputError as error:
+            raise InputError(f"{path} is no file of ladders: {error}") from None
+        sweeps = whole.get("ladder") if isinstance(whole, dict) else None
+        if not isinstance(sweeps, list) or not all(map(_is_summary, sweeps)):
             raise InputError(f"{path} is no file of ladders; `looped bench ladder RUN --out FILE` writes one")
-        found += ladders
+        found += sweeps
     if not found:
         raise InputError("there is no ladder to draw in " + ", ".join(map(str, paths)))
     return found
 
 
-def _is_ladder(value: object) -> bool:
+def _is_summary(value: object) -> bool:
     match value:
         case {
             "task": task,
@@ -85,30 +83,30 @@ def _is_reach(value: object) -> bool:
     return False
 
 
-def ladder(ladders: Sequence[Ladder], title: str = "") -> Figure:
+def length_sweep(sweeps: Sequence[SweepSummary], title: str = "") -> Figure:
     """A row for each model, from top to bottom; the training length, the paper's and how far each rule reaches."""
-    stops = list(dict.fromkeys(entry["stop"] for each in ladders for entry in each["reach"]))
-    marks = sorted({length for each in ladders for length in each["lengths"]})
-    first = min(*marks, *(each["trained"] for each in ladders)) / 1.5
+    stops = list(dict.fromkeys(entry["stop"] for each in sweeps for entry in each["reach"]))
+    marks = sorted({length for each in sweeps for length in each["lengths"]})
+    first = min(*marks, *(each["trained"] for each in sweeps)) / 1.5
     with matplotlib.rc_context(fname=STYLE):
-        figure = Figure(figsize=(6.2, 0.9 + len(ladders) * (0.16 + 0.17 * max(1, len(stops)))))
+        figure = Figure(figsize=(6.2, 0.9 + len(sweeps) * (0.16 + 0.17 * max(1, len(stops)))))
         panel = figure.subplots()
-        for number, each in enumerate(ladders):
+        for number, each in enumerate(sweeps):
             _row(panel, number, each, stops, first)
         panel.set_xscale("log")
-        panel.set(xlim=(first, 1.35 * marks[-1]), ylim=(len(ladders) - 0.4, -0.6), xlabel="length")
+        panel.set(xlim=(first, 1.35 * marks[-1]), ylim=(len(sweeps) - 0.4, -0.6), xlabel="length")
         panel.set_title(title, parse_math=False)
         panel.set_xticks(_apart(marks), [str(mark) for mark in _apart(marks)], minor=False)
         panel.set_xticks([], minor=True)
-        panel.set_yticks(range(len(ladders)), _names(ladders))
+        panel.set_yticks(range(len(sweeps)), _names(sweeps))
         panel.tick_params(axis="y", length=0)
         panel.grid(visible=False, axis="y")
-        handles = _legend(stops, ladders)
+        handles = _legend(stops, sweeps)
         figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
     return figure
 
 
-def _row(panel: Axes, number: int, each: Ladder, stops: Sequence[str], first: float) -> None:
+def _row(panel: Axes, number: int, each: SweepSummary, stops: Sequence[str], first: float) -> None:
     """The bars of one model, then its training length and the paper's over them."""
     thick = THICK / max(1, len(stops))
     reach = {(entry["inputs"], entry["stop"]): entry for entry in each["reach"]}
@@ -138,7 +136,7 @@ def _row(panel: Axes, number: int, each: Ladder, stops: Sequence[str], first: fl
 
 
 def _bar(
-    panel: Axes, y: float, thick: float, first: float, entry: Ladder, colour: str, *, pale: bool
+    panel: Axes, y: float, thick: float, first: float, entry: SweepSummary, colour: str, *, pale: bool
 ) -> None:
     if entry["L99"] is not None:
         panel.barh(
@@ -146,7 +144,7 @@ def _bar(
         )
 
 
-def _label(panel: Axes, y: float, first: float, uniform: Ladder, worst: Ladder | None) -> None:
+def _label(panel: Axes, y: float, first: float, uniform: SweepSummary, worst: SweepSummary | None) -> None:
     """The length in figures behind the longer bar: the worst family's, and the uniform one where it differs."""
     told = [_told(entry) for entry in (worst, uniform) if entry is not None]
     text = told[0] if len(set(told)) == 1 else f"{told[0]}, uniform {told[1]}"
@@ -158,7 +156,7 @@ def _label(panel: Axes, y: float, first: float, uniform: Ladder, worst: Ladder |
     )  # fmt: skip
 
 
-def _told(entry: Ladder) -> str:
+def _told(entry: SweepSummary) -> str:
     end = entry["L99_ended_by"]
     open_end = end is not None and end.get("accuracy") is None
     if entry["L99"] is None:
@@ -166,11 +164,11 @@ def _told(entry: Ladder) -> str:
     return f"≥ {entry['L99']}" if open_end else str(entry["L99"])
 
 
-def _names(ladders: Sequence[Ladder]) -> list[str]:
+def _names(sweeps: Sequence[SweepSummary]) -> list[str]:
     """Tasks; where one stands more than once, with its recipe, or else with its run."""
-    plain = [each["task"].replace("_", " ") for each in ladders]
-    longer = [f"{name}, {each.get('recipe')}" for name, each in zip(plain, ladders, strict=True)]
-    longest = [f"{name}, {each['run']}" for name, each in zip(plain, ladders, strict=True)]
+    plain = [each["task"].replace("_", " ") for each in sweeps]
+    longer = [f"{name}, {each.get('recipe')}" for name, each in zip(plain, sweeps, strict=True)]
+    longest = [f"{name}, {each['run']}" for name, each in zip(plain, sweeps, strict=True)]
     return [
         a if plain.count(a) == 1 else b if longer.count(b) == 1 else c
         for a, b, c in zip(plain, longer, longest, strict=True)
@@ -186,8 +184,8 @@ def _apart(marks: Sequence[int]) -> list[int]:
     return kept[::-1]
 
 
-def _legend(stops: Sequence[str], ladders: Sequence[Ladder]) -> list[Patch | Line2D]:
-    families = any(entry["inputs"] == WORST for each in ladders for entry in each["reach"])
+def _legend(stops: Sequence[str], sweeps: Sequence[SweepSummary]) -> list[Patch | Line2D]:
+    families = any(entry["inputs"] == WORST for each in sweeps for entry in each["reach"])
     rules = [Patch(color=COLOURS[i % len(COLOURS)], label=f"stop: {stop}") for i, stop in enumerate(stops)]
     inputs = [
         Patch(color=INK, label="L99, worst family" if families else "L99"),

@@ -1,4 +1,4 @@
-"""The ladder's figure: what is drawn where, and files that are none."""
+"""The length sweep's figure: what is drawn where, and files that are none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from looped.errors import InputError
-from looped.figures import COLOURS, ladder, read_ladders, save
+from looped.figures import COLOURS, length_sweep, read_length_sweeps, save
 
 Cli = Callable[..., tuple[int, str, str]]
 FAILED, TOP, OPEN = {"accuracy": 0.5}, None, {"accuracy": None}
@@ -36,8 +36,8 @@ BOTH = [
 ]
 
 
-def panel_of(ladders: list[dict[str, Any]]) -> Axes:
-    (panel,) = ladder(ladders).axes
+def panel_of(sweeps: list[dict[str, Any]]) -> Axes:
+    (panel,) = length_sweep(sweeps).axes
     return panel
 
 
@@ -78,17 +78,17 @@ def test_what_stands_behind_a_bar(l99: int | None, end: dict[str, Any], text: st
 
 
 def test_rows_are_named_apart() -> None:
-    ladders = [
+    sweeps = [
         one("copy", BOTH), one("binary_sum", BOTH, recipe="fast"), one("binary_sum", BOTH),
         one("parity", BOTH, "a@1"), one("parity", BOTH, "b@2"),
     ]  # fmt: skip
-    names = [label.get_text() for label in panel_of(ladders).get_yticklabels()]
+    names = [label.get_text() for label in panel_of(sweeps).get_yticklabels()]
     assert names == ["copy", "binary sum, fast", "binary sum, long", "parity, a@1", "parity, b@2"]
 
 
 def test_equal_ladders_give_equal_bytes(tmp_path: Path) -> None:
     for name in ("a.svg", "b.svg"):
-        save(ladder([one("copy", BOTH)], "a title"), tmp_path / name)
+        save(length_sweep([one("copy", BOTH)], "a title"), tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
@@ -120,6 +120,6 @@ def test_files_that_hold_no_ladder(tmp_path: Path, content: str) -> None:
     path = tmp_path / "ladder.json"
     path.write_text(content)
     with pytest.raises(InputError, match=r"is no file of ladders|there is no ladder to draw"):
-        read_ladders([path])
+        read_length_sweeps([path])
     with pytest.raises(InputError, match="is no file of ladders"):
-        read_ladders([tmp_path / "nowhere.json"])
+        read_length_sweeps([tmp_path / "nowhere.json"])

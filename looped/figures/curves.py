@@ -1,10 +1,11 @@
-"""Exact match against length: a panel a task, a line a method."""
+"""Curves: exact match against length, accuracy and confidence after every loop step, a run's loss."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -12,14 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from looped.errors import InputError
-from looped.figures.reading import Row
+from looped.figures.reading import ResultRow
 from looped.figures.style import COLOURS, DASHES, FAINT, MARKS, STYLE, label_rows, legend, panels_of, words
 
 CLOSEST = 1.15  # how many times the last one named a length must be, to be named on an axis of doublings
 
 
 def accuracy_by_length(
-    rows: Iterable[Row],
+    rows: Iterable[ResultRow],
     trained: Mapping[str, int] | None = None,
     title: str = "",
     lines: Sequence[str] = (),
@@ -38,19 +39,19 @@ def accuracy_by_length(
         for panel, (task, series) in zip(panels, groups.items(), strict=False):
             for name in names:
                 if name in series:
-                    _line(panel, names.index(name), name, series[name])
+                    _length_line(panel, names.index(name), name, series[name])
             panel.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
             if doubling:
                 _doubling(panel, sorted({length for values in series.values() for length in values}))
             if task in (trained or {}):
-                _mark(panel, (trained or {})[task])
+                _mark_trained(panel, (trained or {})[task])
             panel.set(title=words(task), xlabel="length", ylim=(-0.03, 1.03))
         label_rows(panels, "exact match")
         legend(figure, names, title)
     return figure
 
 
-def _by_task(rows: Iterable[Row]) -> dict[str, dict[str, dict[int, list[float]]]]:
+def _by_task(rows: Iterable[ResultRow]) -> dict[str, dict[str, dict[int, list[float]]]]:
     """task → line → length → accuracies, one a seed; raises where a seed has two, which are of different runs."""
     listed = list(rows)
     known: dict[tuple[object, ...], float] = {}
@@ -75,7 +76,7 @@ def _by_task(rows: Iterable[Row]) -> dict[str, dict[str, dict[int, list[float]]]
     return found
 
 
-def _line(panel: Axes, number: int, name: str, values: Mapping[int, Sequence[float]]) -> None:
+def _length_line(panel: Axes, number: int, name: str, values: Mapping[int, Sequence[float]]) -> None:
     lengths = sorted(values)
     means = [fmean(values[n]) for n in lengths]
     errors = [_error(values[n]) for n in lengths]
@@ -100,7 +101,7 @@ def _doubling(panel: Axes, lengths: Sequence[int]) -> None:
     panel.minorticks_off()
 
 
-def _mark(panel: Axes, trained: int) -> None:
+def _mark_trained(panel: Axes, trained: int) -> None:
     """A dashed upright at the longest training length, its words on the side where there is room."""
     panel.axvline(trained, color=FAINT, linestyle="--", linewidth=1)
     low, here = (
@@ -120,3 +121,60 @@ def _error(values: Sequence[float]) -> float:
         return 0.0
     mean = fmean(values)
     return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
+
+
+def by_step(rows: Iterable[ResultRow], title: str = "") -> Figure:
+    """Accuracy and surprise after every loop step, a panel for each task and length; the chosen step marked."""
+    groups: dict[tuple[str, int], list[ResultRow]] = {}
+    for row in rows:
+        if not {"step", "surprise", "chosen"} <= row.keys():
+            raise InputError(
+                "these rows have no loop steps: a figure by step needs step, surprise and chosen"
+            )
+        groups.setdefault((row["task"], row["length"]), []).append(row)
+    with matplotlib.rc_context(fname=STYLE):
+        figure, panels = panels_of(len(groups))
+        for panel, ((task, length), found) in zip(panels, groups.items(), strict=False):
+            steps = sorted({row["step"] for row in found})
+            exact = [fmean([row["accuracy"] for row in found if row["step"] == t]) for t in steps]
+            surprise = [fmean([row["surprise"] for row in found if row["step"] == t]) for t in steps]
+            panel.plot(steps, exact, color=COLOURS[0], label="exact match")
+            panel.set(title=f"{words(task)}, length {length}", xlabel="loop step", ylim=(-0.03, 1.03))
+            other = panel.twinx()
+            other.plot(
+                steps, surprise, color=COLOURS[1], linestyle="--", label="cross entropy with its own answer"
+            )
+            other.grid(visible=False)
+            for chosen in sorted({row["chosen"] for row in found}):
+                panel.axvline(chosen, color=FAINT, linestyle=":", linewidth=1.2, label="step chosen")
+        label_rows(panels, "exact match")
+        other.set_ylabel("cross entropy")
+        handles = [*panels[0].get_lines()[:2], *other.get_lines()]
+        figure.legend(
+            handles, [str(line.get_label()) for line in handles], loc="outside lower center", ncols=3
+        )
+        if title:
+            figure.suptitle(title, parse_math=False)
+    return figure
+
+
+def training(metrics: Iterable[ResultRow], title: str = "") -> Figure:
+    """Loss and accuracy against the gradient step, a line for each seed, from a run's metrics."""
+    lines = [row for row in metrics if row.get("kind") == "training"]
+    if not lines:
+        raise InputError("these metrics have no training steps to draw")
+    with matplotlib.rc_context(fname=STYLE):
+        figure, (left, right) = panels_of(2)
+        for number, seed in enumerate(sorted({row["seed"] for row in lines})):
+            own = [row for row in lines if row["seed"] == seed and row["loss"] is not None]
+            look: dict[str, Any] = {
+                "color": COLOURS[number % len(COLOURS)],
+                "linewidth": 1,
+                "label": f"seed {seed}",
+            }
+            left.plot([row["step"] for row in own], [max(row["loss"], 1e-9) for row in own], **look)
+            right.plot([row["step"] for row in own], [row["accuracy"] for row in own], **look)
+        left.set(title="loss", xlabel="gradient step", yscale="log")
+        right.set(title="exact match in training", xlabel="gradient step", ylim=(-0.03, 1.03))
+        legend(figure, [], title)
+    return figure
