@@ -26,6 +26,7 @@ from looped.cli import COMMANDS, main
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 ARCHIVE = "results/archive/first-start"  # a complete set of the figures' runs
+FIGURES = ("main", "ablation", "stopping", "rules")
 FILES = ("answers", "commands", "errors", "help", "figures", "slow")
 
 MASKED = {
@@ -160,7 +161,7 @@ COMMAND_CASES = (
     case("sweep sweep.json --dry-run --json", *CPU),
     case("reproduce main --dry-run --tasks parity,copy --json"),
     case("reproduce halting --dry-run --tasks parity --methods ut,ponder --json"),
-    *(case(f"reproduce {figure} --draw --results {ARCHIVE} --json") for figure in ("main", "ablation", "stopping", "rules")),
+    *(case(f"reproduce {figure} --draw --results {ARCHIVE} --json") for figure in FIGURES),
     case("cost copy --json"),
     case("cost parity --recipe long --device tflops=50 --seeds 0 --set max_length=100 --json"),
     case("bench rasp --json", shape=True),
@@ -339,7 +340,7 @@ def answers() -> dict[str, Any]:
 def figures(folder: Path) -> dict[str, str]:
     """A checksum of every drawing that the cases of the commands have made."""
     drawn = ["parity.svg", "halting.svg", "reach.svg"]
-    drawn += [f"{ARCHIVE}/figures/{name}.svg" for name in ("main", "ablation", "stopping", "rules")]
+    drawn += [f"{ARCHIVE}/figures/{name}.svg" for name in FIGURES]
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in drawn}
 
 
