@@ -65,6 +65,7 @@ class Peer(nn.Module):
         self.gpt2.wpe.weight.requires_grad_(False)
         self.gpt2.wte.weight.requires_grad_(False)  # inputs come embedded
         self.embed = nn.Embedding(config.vocab, config.width)
+        self.embed_bias = nn.Parameter(torch.zeros(config.width if config.initialisation == "linear" else 0))
         self.readout = nn.Linear(config.width, config.vocab)
 
     @property
@@ -82,6 +83,7 @@ class Peer(nn.Module):
     def loss(self, batch: Batch) -> Tensor:
         """Mean cross entropy over the positions that count, each row's at its own T."""
         x = self.embed(batch.tokens)
+        x = x + self.embed_bias if len(self.embed_bias) else x
         h = torch.zeros_like(x)
         states = []
         for _ in range(int(batch.steps.max())):
@@ -97,6 +99,7 @@ def _peer_name(name: str) -> str:
     if not name.startswith("layers."):
         return {
             "embed": "embed.weight",
+            "embed.bias": "embed_bias",
             "norm.scale": "gpt2.ln_f.weight",
             "norm.shift": "gpt2.ln_f.bias",
         }.get(name, name)

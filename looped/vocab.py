@@ -18,6 +18,7 @@ from functools import cached_property
 from looped.errors import InputError
 
 EOQ, EOS, PAUSE, IGNORED = ">", "#", ".", "*"
+UNUSED = "?"  # printed for an id that has no name: a model may have more ids than its task
 MARKS = (EOQ, EOS, PAUSE)
 
 
@@ -73,8 +74,8 @@ class Vocab:
         return [self.id(name) for name in names]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """Ids to token names."""
-        return [self.names[i] for i in ids]
+        """Ids to token names; `?` for an id past the last name."""
+        return [self.names[i] if i < len(self.names) else UNUSED for i in ids]
 
     def row(self, ids: Sequence[int], keep: Sequence[bool] | None = None) -> str:
         """A row as people read it, tokens separated by spaces; where `keep` is false, `*`."""

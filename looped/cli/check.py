@@ -12,7 +12,7 @@ from typing import Annotated
 
 from looped.cli.arguments import Positional
 from looped.cli.output import print_json
-from looped.rasp.checker import Report, check_file
+from looped.rasp.lint import LintReport, check_file
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class CheckArgs:
 
 
 def run(args: CheckArgs) -> int:
-    """Checks and prints."""
+    """Check and print."""
     report = check_file(args.file)
     if args.json:
         print_json(facts(report))
@@ -37,7 +37,7 @@ def run(args: CheckArgs) -> int:
     return 0 if report.legal else 1
 
 
-def facts(report: Report) -> dict[str, object]:
+def facts(report: LintReport) -> dict[str, object]:
     """A report as JSON."""
     return {
         "file": report.file,
@@ -50,7 +50,7 @@ def facts(report: Report) -> dict[str, object]:
     }
 
 
-def _verdict(report: Report) -> str:
+def _verdict(report: LintReport) -> str:
     number = len(report.violations)
     if not number:
         return "nothing illegal"

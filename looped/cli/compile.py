@@ -15,10 +15,9 @@ from typing import Annotated
 from looped import checkpoints
 from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json
-from looped.compiler.assemble import LONGEST, MOST_WIDTH
-from looped.compiler.compiled import Card, compile_program
-from looped.compiler.source import find
+from looped.compiler.compiled import LONGEST, MOST_WIDTH, CompiledCard, compile_program
 from looped.errors import InputError
+from looped.rasp import programs
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class CompileArgs:
 
 
 def run(args: CompileArgs) -> int:
-    """Compiles, writes, tells the sizes."""
+    """Compile, write, print the sizes."""
     for option, path in (("--out", args.out), ("--picture", args.picture)):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise InputError(f"{option} must name a file in a folder that exists, not {path}")
@@ -54,7 +53,7 @@ def run(args: CompileArgs) -> int:
         raise InputError(f"a picture's name ends in .svg, not {args.picture.suffix or 'nothing'!r}")
     if not 2 <= args.max_length <= LONGEST:
         raise InputError(f"--max-length must be between 2 and {LONGEST}, not {args.max_length}")
-    program = find(args.program, args.name)
+    program = programs.find(args.program, args.name)
     compiled = compile_program(program, args.max_length, args.max_width)
     if args.out is not None:
         compiled.save(args.out)
@@ -72,7 +71,7 @@ def run(args: CompileArgs) -> int:
     return 0
 
 
-def sizes(card: Card) -> str:
+def sizes(card: CompiledCard) -> str:
     """A card in two lines."""
     layers = f"{card.layers} layer{'s' if card.layers > 1 else ''} a step and {card.before} before the loop"
     return (

@@ -28,7 +28,7 @@ from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
 from looped.evaluation.measure import Row, Subject, measure
 from looped.model.loop import LoopedTransformer
-from looped.rasp import checker, programs
+from looped.rasp import lint, programs
 from looped.rasp.trace import trace
 from looped.training import recipes
 from looped.training.config import TrainConfig
@@ -133,7 +133,7 @@ def check_programs(longest: int, on_progress: Callable[[str], None] | None = Non
     solved: dict[str, int] = {}
     for name, task in tasks.TASKS.items():
         program = programs.get(name)
-        faults = checker.check_program(program)
+        faults = lint.check_program(program)
         assert not faults, f"{name}: {faults[0]}"
         generator = torch.Generator().manual_seed(SEED)
         lengths = [n for n in (1, 2, 3, 5, 10, 20, 50, 100, 200) if n <= longest]

@@ -1,4 +1,4 @@
-"""`looped trace`: runs a task's n-RASP-L program on a question and shows every variable after every step.
+"""`looped trace`: run an n-RASP-L program on a question and show every variable after every step.
 
 $ looped trace copy 10
 copy 10: 2 steps, answer 10
@@ -9,7 +9,8 @@ step  variable  1 0 > # #
    2  seq       · · 1 0 #
  out            * * 1 0 #
 
-With --model, what the program, its compiled model and the model named would put out after every step stands below.
+With --model, each step also shows the output of the program, of its compiled model and of the model named. The program
+of a FILE.py is checked and interpreted; nothing of the file is executed.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ MOST_VALUES = 64_000_000  # of a JSON trace, which is held as a whole
 
 @dataclass(frozen=True)
 class TraceArgs:
-    """Run a task's n-RASP-L program on a question and print variable × step."""
+    """Run an n-RASP-L program on a question and print variable × step."""
 
-    task: Annotated[str, Positional("TASK")]
-    """The task's name, or long_multiplication: two factors of any length."""
+    task: Annotated[str, Positional("TASK|FILE.py")]
+    """The task's name, long_multiplication (two factors of any length), or a file with a Program."""
     question: Annotated[str, Positional("QUESTION")]
     """As people type it: 1101, 1011+0110, 11*110, "1 4 2 2 4 3"."""
+    name: str | None = None
+    """Which program of a file with several."""
     model: Annotated[
         tuple[str, ...],
         Option("NAME|PATH", default="(repeatable)", repeat=True),
@@ -52,8 +55,10 @@ class TraceArgs:
 
 
 def run(args: TraceArgs) -> int:
-    """Traces and prints."""
-    program, question = read(args.task, args.question)
+    """Trace and print."""
+    program, question = read(args.task, args.question, args.name)
+    if program.file is not None and args.model:
+        raise InputError("--model goes with the program of a task, not of a file; compile the file instead")
     row = program.row(question)
     if args.json:
         _check_size(program, row.tolist())
@@ -77,8 +82,14 @@ def run(args: TraceArgs) -> int:
     return 0
 
 
-def read(name: str, text: str) -> tuple[Program, list[str]]:
-    """The program of that name and the question's tokens."""
+def read(name: str, text: str, pick: str | None = None) -> tuple[Program, list[str]]:
+    """The program of that name, or in that file, and the question's tokens."""
+    if name.endswith(".py") or pick is not None:
+        program = programs.find(name, pick)
+        words = text.split()
+        spelled = len(words) != 1 or words[0] in program.vocab.symbols
+        return program, words if spelled else list(words[0])
+
     from looped import tasks  # tasks need torch, which is slow to import and not needed for --help
 
     plain = name.strip().replace("-", "_")
@@ -99,15 +110,17 @@ def read(name: str, text: str) -> tuple[Program, list[str]]:
 
 def facts(done: Trace, question: list[str]) -> dict[str, object]:
     """What there is to say about a trace before its steps."""
-    from looped import tasks
+    task = None
+    if done.program.file is None:
+        from looped import tasks
 
-    name = done.program.name
-    task = tasks.TASKS.get(name)
+        task = tasks.TASKS.get(done.program.name)
+    gap = " " if any(len(symbol) > 1 for symbol in done.program.vocab.symbols) else ""
     return {
-        "task": name,
-        "question": task.format_question(question) if task else "".join(question),
+        "task": done.program.name,
+        "question": task.format_question(question) if task else gap.join(question),
         "steps": done.steps,
-        "answer": task.format_answer(done.answer) if task else "".join(done.answer),
+        "answer": task.format_answer(done.answer) if task else gap.join(done.answer),
     }
 
 

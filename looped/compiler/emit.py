@@ -1,23 +1,30 @@
-"""Layers as matrices. Knows where everything stands and what a unit or a head can do; no program.
+"""Layers as matrices, and how many bits their sums need. Knows what a unit or a head can do; no program.
 
 A threshold is two units of a feed-forward part: relu(2z - 2t + 1.5) - relu(2z - 2t + 0.5) is 0 up to t - ¾ and 1
 from t - ¼ on, exactly, for every z that is an integer or within a quarter of one.
+
+All entries of the state are integers, except for means. A sum of integers times weights is exact as long as the
+largest it can become, in units of the finest step its terms have, fits the 53 bits of a float64. What is made of a
+mean carries a rounding error instead, which must stay far below what would change a result: half a step of a
+threshold, or the lead that the best score has over the next.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from looped.compiler.nodes import HeadForm
+from looped.compiler.graph import Array, HeadForm
+from looped.compiler.lower import Brought, LayerOp, Mux, Steps, Sum
 from looped.compiler.schedule import Section
-from looped.compiler.solids import Brought, Mux, Solid, Steps, Sum
+from looped.model.config import ModelConfig
 
 Pairs = tuple[tuple[Sum, Sum], ...]
-Place = Callable[[Solid], int]
+Place = Callable[[LayerOp], int]
 HEAD_SIZES = (4, 16, 64)  # powers of 4: a score is divided by their root, which must not round
 
 
@@ -50,15 +57,15 @@ def layer_plans(section: Section, place: Place, fresh: bool) -> list[LayerPlan]:
     """The layers of a section; `fresh` if its variables' places are still empty."""
     layers = [LayerPlan() for _ in range(section.layers)]
     direct = {commit.direct: commit for commit in section.commits if commit.direct is not None}
-    for solid, slot in section.slots.items():
+    for op, slot in section.slots.items():
         layer = layers[slot // 2]
-        if isinstance(solid, Brought):
-            layer.heads.setdefault((solid.form, solid.pairs), []).append((solid.value, place(solid)))
+        if isinstance(op, Brought):
+            layer.heads.setdefault((op.form, op.pairs), []).append((op.value, place(op)))
         else:
-            target = place(direct[solid].target) if solid in direct else place(solid)
-            _compute(layer, solid, target)
-    for solid, slot in section.cleared.items():
-        _clear(layers[slot // 2], solid, place(solid))
+            target = place(direct[op].target) if op in direct else place(op)
+            _compute(layer, op, target)
+    for op, slot in section.cleared.items():
+        _clear(layers[slot // 2], op, place(op))
     for commit in section.commits:
         last = layers[-1]
         if commit.direct is None:
@@ -70,24 +77,24 @@ def layer_plans(section: Section, place: Place, fresh: bool) -> list[LayerPlan]:
     return layers
 
 
-def _clear(layer: LayerPlan, solid: Solid, place: int) -> None:
-    low = solid.domain.low
-    layer.units.append(Unit(Sum(((1.0, solid),), -low), ((place, -1.0),)))
+def _clear(layer: LayerPlan, op: LayerOp, place: int) -> None:
+    low = op.domain.low
+    layer.units.append(Unit(Sum(((1.0, op),), -low), ((place, -1.0),)))
     layer.constants[place] -= low  # type: ignore[assignment]
 
 
-def _compute(layer: LayerPlan, solid: Solid, target: int) -> None:
-    if isinstance(solid, Steps):
-        far, near = solid.ramp
+def _compute(layer: LayerPlan, op: LayerOp, target: int) -> None:
+    if isinstance(op, Steps):
+        far, near = op.ramp
         slope = 1.0 / (far - near)
-        for threshold, jump in solid.jumps:
+        for threshold, jump in op.jumps:
             for offset, sign in ((far, 1.0), (near, -1.0)):
-                shifted = Sum().plus(solid.z, slope).plus(Sum((), slope * (offset - threshold)))
+                shifted = Sum().plus(op.z, slope).plus(Sum((), slope * (offset - threshold)))
                 layer.units.append(Unit(shifted, ((target, sign * jump),)))
-        layer.constants[target] += solid.base  # type: ignore[assignment]
+        layer.constants[target] += op.base  # type: ignore[assignment]
         return
-    assert isinstance(solid, Mux)
-    for way in solid.ways:
+    assert isinstance(op, Mux)
+    for way in op.ways:
         missed = Sum()  # how many flags are not as they must be
         for flag, wanted in way.flags:
             missed = missed.plus(Sum((), 1.0).plus(flag, -1.0) if wanted else flag)
@@ -155,8 +162,8 @@ def matrices(
     }
 
     def put(total: Sum, matrix: str, column: int, scale: float = 1.0) -> None:
-        for weight, solid in total.terms:
-            out[f"{matrix}.weight"][place(solid), column] += scale * weight
+        for weight, op in total.terms:
+            out[f"{matrix}.weight"][place(op), column] += scale * weight
         out[f"{matrix}.bias"][column] += scale * total.constant
 
     free = {form: layout.slots(form) for form, _, _ in layer.split(size)}
@@ -177,3 +184,83 @@ def matrices(
     for target, constant in layer.constants.items():
         out["down.bias"][target] += constant
     return out
+
+
+# --- bits ----------------------------------------------------------------------------------------------------
+MOST_BITS = 53.0  # of a float64
+STEP_BITS = 6.0  # a threshold's half-step is 1/4: an error must stay far below 1
+LEAD_BITS = -5.0  # the best score leads by 2^13: an error of 2^5 changes nothing
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The largest absolute value of every entry of the state, and which entries may hold a mean."""
+
+    largest: Array  # [D]
+    mean: Array  # [D], boolean
+
+
+def bits(config: ModelConfig, weights: dict[str, Array], reach: Reach) -> float:
+    """The most bits that any sum in any layer needs."""
+    names = sorted({name.rsplit(".", 2)[0] for name in weights if name.endswith("qkv.weight")})
+    return max(_layer_bits(config, {n: weights[f"{name}.{n}"] for n in _PARTS}, reach) for name in names)
+
+
+_PARTS = ("qkv.weight", "qkv.bias", "up.weight", "up.bias", "down.weight", "down.bias")
+
+
+def _layer_bits(config: ModelConfig, layer: dict[str, Array], reach: Reach) -> float:
+    width, size = config.width, config.head_size
+    qkv = _columns(layer["qkv.weight"], layer["qkv.bias"], reach)
+    most = max(column.bits for column in qkv)
+    for head in range(config.heads):
+        at = range(head * size, (head + 1) * size)
+        products = [(qkv[i], qkv[width + i]) for i in at]
+        total = sum(query.largest * key.largest for query, key in products)
+        rounded = any(query.rounded or key.rounded for query, key in products)
+        finest = min((q.finest * k.finest for q, k in products if q.largest and k.largest), default=1.0)
+        most = max(most, _needed(total, finest, LEAD_BITS if rounded else None))
+    units = _columns(layer["up.weight"], layer["up.bias"], reach)
+    for target in np.flatnonzero(np.abs(layer["down.weight"]).sum(0)):
+        used = np.flatnonzero(layer["down.weight"][:, target])
+        column = layer["down.weight"][used, target]
+        total = sum(abs(w) * units[i].largest for i, w in zip(used, column, strict=True))
+        rounded = any(units[i].rounded for i in used)
+        steps = _lowest_bit(column)
+        finest = min(units[i].finest * step for i, step in zip(used, steps, strict=True))
+        most = max(most, _needed(float(total), float(finest), STEP_BITS if rounded else None))
+    return most
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One weighted sum: the largest it can be, the finest step of its terms, whether a mean is in it."""
+
+    largest: float
+    finest: float
+    rounded: bool
+
+    @property
+    def bits(self) -> float:
+        return 0.0 if self.rounded else _needed(self.largest, self.finest, None)
+
+
+def _columns(matrix: Array, bias: Array, reach: Reach) -> list[_Column]:
+    largest = np.abs(matrix).T @ reach.largest + np.abs(bias)
+    rounded = (np.abs(matrix).T @ reach.mean.astype(float)) > 0
+    finest = _lowest_bit(np.concatenate([matrix, bias[None]])).min(axis=0)
+    return [
+        _Column(*entry) for entry in zip(largest.tolist(), finest.tolist(), rounded.tolist(), strict=True)
+    ]
+
+
+def _lowest_bit(weights: Array) -> Array:
+    """The largest power of two that each weight is a whole multiple of; far above 1 for a weight of 0."""
+    mantissa, exponent = np.frexp(weights)
+    whole = np.abs(mantissa * 2.0**53).astype(np.int64)
+    return np.where(whole == 0, 2.0**60, (whole & -whole) * 2.0 ** (exponent - 53))
+
+
+def _needed(total: float, finest: float, spare: float | None) -> float:
+    """Bits of an exact sum or, with `spare`, of one whose rounding error must stay that far below 1."""
+    return math.log2(max(total, 1.0) / finest) if spare is None else math.log2(max(total, 1.0)) + spare

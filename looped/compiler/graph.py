@@ -16,24 +16,153 @@ Equal nodes are one node: whatever a program computes twice is computed once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from looped.compiler.nodes import FLAG, Array, Domain, HeadForm, Node
-from looped.compiler.tables import Facts, evaluate, frontier
-
+Array = NDArray[Any]
 TABLE_LIMIT = 1 << 12  # cells of a function's table
+FUSED = 256  # combinations of values that fused functions may have
 
 
+@dataclass(frozen=True)
+class Domain:
+    """The numbers a node can be: these values in rising order or, without any, all integers from low to high."""
+
+    low: float
+    high: float
+    values: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, values: Iterable[int]) -> Domain:
+        """A finite domain."""
+        ordered = tuple(sorted({int(value) for value in values}))
+        return cls(ordered[0], ordered[-1], ordered)
+
+    def join(self, other: Domain) -> Domain:
+        """All that one or the other holds."""
+        if self.values is not None and other.values is not None:
+            return Domain.of(self.values + other.values)
+        return Domain(min(self.low, other.low), max(self.high, other.high))
+
+
+FLAG = Domain.of((0, 1))
+
+
+@dataclass(frozen=True)
+class HeadForm:
+    """How a head weighs what it sees: a softmax over scores times `scale`, or the best key so far."""
+
+    band: int = 0  # positions it sees, itself included; 0 for all
+    running: bool = False
+    scale: float = 1.0
+    mean: bool = False  # several keys may share the weight
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One number at every position; equal nodes are the same object."""
+
+    op: str
+    args: tuple[Node, ...]
+    domain: Domain
+    data: Any = None  # the rest of what it is, by `op`
+    invariant: bool = True  # the same at every step
+    table: Array | None = None  # of a point: its values, one axis an argument
+    branches: tuple[Node, Node, Node] | None = None  # of a point that is a choice: flag, then, else
+
+    @property
+    def size(self) -> int:
+        """How many values it can take."""
+        assert self.domain.values is not None
+        return len(self.domain.values)
+
+    @property
+    def finite(self) -> bool:
+        """Whether its values can be listed."""
+        return self.domain.values is not None
+
+
+def values_of(args: Sequence[Node]) -> list[Array]:
+    """Every combination of the arguments' values, one flat array an argument, last argument fastest."""
+    domains = [np.array(arg.domain.values) for arg in args]
+    return [part.reshape(-1) for part in np.meshgrid(*domains, indexing="ij")]
+
+
+# --- functions of functions: a chain of tables as one table over what lies behind it -------------------------
+def frontier(node: Node, most: int = FUSED) -> list[Node]:
+    """The arguments of a function and of the functions behind it, as far back as the combinations stay few."""
+    args = list(node.args)
+    tried: set[Node] = set()
+    while True:
+        for arg in args:
+            if arg in tried or arg.op != "point" or (arg.invariant and not node.invariant):
+                continue
+            tried.add(arg)
+            wider = list(dict.fromkeys([*(a for a in args if a is not arg), *arg.args]))
+            if _cells(wider) <= max(most, _cells(args)):
+                args = wider
+                break
+        else:
+            return args
+
+
+def _cells(args: Sequence[Node]) -> int:
+    return math.prod(arg.size for arg in args)
+
+
+def evaluate(node: Node, args: Sequence[Node]) -> Array:
+    """The node's values over the product of the domains of `args`, from which it can be computed."""
+    shape = [arg.size for arg in args]
+    grids = np.indices(shape)
+    known: dict[Node, Array] = dict(zip(args, grids, strict=True))  # places in the domain
+
+    def place(of: Node) -> Array:
+        if of not in known:
+            # What can never be is in no domain; whatever stands for it does not matter.
+            known[of] = np.searchsorted(np.array(of.domain.values), value(of)).clip(max=of.size - 1)
+        return known[of]
+
+    def value(of: Node) -> Array:
+        if of.op == "const":
+            return np.full(shape, int(of.domain.low))
+        assert of.table is not None
+        return np.asarray(of.table[tuple(place(arg) for arg in of.args)])
+
+    return value(node)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Which combinations of values of these nodes there can be."""
+
+    nodes: tuple[Node, ...] = ()
+    combinations: frozenset[tuple[int, ...]] = frozenset()
+
+    def possible(self, args: Sequence[Node]) -> Array:
+        """Of every combination of the arguments' values, whether there can be such a one."""
+        shape = [arg.size for arg in args]
+        known = [node for node in self.nodes if node in args]
+        if len(known) < 2:
+            return np.ones(shape, dtype=bool)
+        kept = {tuple(c[self.nodes.index(node)] for node in known) for c in self.combinations}
+        grids = dict(zip(args, values_of(args), strict=True))
+        columns = np.stack([grids[node] for node in known], axis=1)
+        return np.array([tuple(row) in kept for row in columns.tolist()]).reshape(shape)
+
+
+# --- the graph -----------------------------------------------------------------------------------------------
 @dataclass
 class Graph:
     """All nodes made so far, each once."""
 
     nodes: dict[object, Node] = field(default_factory=dict)
     facts: Facts = field(default_factory=Facts)
+    operations: Any = None  # the operations of the language on symbols of this graph
 
     def _node(self, op: str, args: Sequence[Node], domain: Domain, data: object = None, **more: Any) -> Node:
         key = (op, *map(id, args), data, domain if op in ("leaf", "affine") else None)
@@ -124,12 +253,11 @@ class Graph:
 
     def choose(self, flag: Node, x: Node, y: Node) -> Node:
         """`x` where the flag is 1, `y` where it is 0."""
-        if flag.op == "const":
+        if flag.domain.low == flag.domain.high:  # a constant, or a function that can give only one value
             return x if flag.domain.low else y
         if x is y:
             return x
         if x.finite and y.finite and 2 * x.size * y.size <= TABLE_LIMIT:
-            assert flag.domain.values == (0, 1)
             xs, ys = np.array(x.domain.values), np.array(y.domain.values)
             table = np.stack(
                 [

@@ -1,4 +1,4 @@
-"""Every operation of the language on symbols: what each becomes, as looks at earlier positions and functions."""
+"""Every operation of the language on symbols: what each becomes, as reads of earlier positions and functions."""
 
 from __future__ import annotations
 
@@ -8,30 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from looped.compiler.looking import SHARP, Looking
-from looped.compiler.matching import Equal, Everything, Match, by_class, match
-from looped.compiler.nodes import FLAG, HeadForm, Node
-from looped.compiler.refusal import at_the_programs_line
+from looped.compiler.attention import SHARP, Equal, Everything, Match, Reader, by_class, match
+from looped.compiler.errors import at_the_programs_line, refuse
+from looped.compiler.graph import FLAG, Graph, HeadForm, Node
 from looped.compiler.symbols import Symbol, flagged, pointwise, where
-from looped.rasp import core, library
+from looped.rasp import core
 from looped.rasp.library import NULL
-from looped.rasp.sequence import Kind
-
-LIBRARY = (
-    *(
-        "shift_right",
-        "mask",
-        "cumsum",
-        "maximum",
-        "minimum",
-        "argmax",
-        "argmin",
-        "num_prev",
-        "has_seen",
-        "seen",
-    ),
-    *("firsts", "lasts", "first_true", "index_select", "mode", "induct_kqv", "induct", "induct_prev"),
-)
+from looped.rasp.sequence import OPERATIONS, Kind
 
 
 @dataclass(frozen=True)
@@ -39,18 +22,15 @@ class SymbolicSelector:
     """What `select` gives."""
 
     match: Match
+    operations: Operations
 
 
-class Operations(Looking):
-    """The operations of one graph."""
+class Operations(Reader):
+    """Every operation of the language on symbols of one graph: what each becomes, as reads and functions."""
 
-    def table(self) -> dict[Callable[..., Any], Callable[..., Any]]:
-        """The language's operations and what stands for each."""
-        named: dict[Callable[..., Any], Callable[..., Any]]
-        named = {core.indices: self.indices, core.full: self.full, core.tok_map: self.tok_map}
-        named |= {core.seq_map: self.seq_map, core.select: self.select, core.sel_width: self.sel_width}
-        named |= {core.aggregate: self.aggregate, core.kqv: self.kqv, library.where: where}
-        return named | {getattr(library, name): at_the_programs_line(getattr(self, name)) for name in LIBRARY}
+    def __init__(self, graph: Graph, longest: int) -> None:
+        super().__init__(graph, longest)
+        graph.operations = self
 
     def symbol(self, node: Node, kind: Kind = Kind.TOKEN) -> Symbol:
         """A symbol of this graph."""
@@ -71,13 +51,13 @@ class Operations(Looking):
 
     def seq_map(self, x: Symbol, y: Symbol, func: Callable[..., Any]) -> Symbol:
         """A function of each pair of tokens."""
-        if func in core._SIGNS:
+        if func in core.SIGNS:
             return func(x, y)  # type: ignore[no-any-return]
         return pointwise(lambda a, b: core.seq_map(a, b, func), x, y)
 
     def select(self, k: Symbol, q: Symbol, pred: Callable[..., Any], causal: bool = True) -> SymbolicSelector:
         """Which keys each query selects."""
-        return SymbolicSelector(match(k, q, pred))
+        return SymbolicSelector(match(k, q, pred), self)
 
     def sel_width(self, selector: SymbolicSelector) -> Symbol:
         """How many keys each position selects."""
@@ -89,6 +69,9 @@ class Operations(Looking):
         """The mean, min or max of the selected values."""
         kind = Kind.INDEX if v.kind is Kind.INDEX else Kind.TOKEN
         if reduction == "mean":
+            largest = max(abs(v.node.domain.low), abs(v.node.domain.high))
+            if largest > core.MEAN_LIMIT:
+                refuse("mean-range", f"the mean of values of size up to {largest:g}")
             return self.symbol(self.mean(selector.match, v.node, default), kind)
         return self.symbol(self.extreme(selector.match, v.node, default, reduction == "max"), kind)
 
@@ -114,6 +97,10 @@ class Operations(Looking):
         read = graph.read(form, [(graph.const(1), self.earliest())], x.node)
         inside = graph.compare(">=", graph.affine([(1, self.index)], -n))
         return self.symbol(flagged(graph, inside, read, default), kind)
+
+    def where(self, condition: Symbol, x_if: Symbol | int, y_else: Symbol | int) -> Symbol:
+        """`x_if` where the condition is true, `y_else` elsewhere."""
+        return where(condition, x_if, y_else)
 
     def mask(self, x: Symbol, bool_mask: Symbol, mask_val: int = 0) -> Symbol:
         """`x` where the mask is true, `mask_val` elsewhere."""
@@ -198,3 +185,8 @@ class Operations(Looking):
         if x.node.domain == FLAG and value == 1:
             return by_class(self.graph, x.node, self.graph.const(1), np.array([[False, True]]))
         return match(x, self.full(x, value), core.equals)
+
+
+for _name in OPERATIONS:
+    if hasattr(Operations, _name):
+        setattr(Operations, _name, at_the_programs_line(getattr(Operations, _name)))

@@ -23,7 +23,7 @@ WIDEST = 12  # positions of a question that can be drawn
 
 
 def draw(program: Program, made: Compiled, path: Path) -> None:
-    """Writes an SVG with the matrices of the loop's layers and the state of the program's example, step by step."""
+    """Write an SVG with the matrices of the loop's layers and the state of the program's example, step by step."""
     names = _names(made)
     weights = Layout(made.config).to_dict(made.row)
     layers = made.config.layers

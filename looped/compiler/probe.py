@@ -9,7 +9,7 @@ else a high accuracy may come from:
     untrained    the same fit from the states of a model of the same shape with fresh weights: what looping mixes in
     shuffled     the same fit to the variables of another row: what a position gives away whatever the row holds
 
-Only positions count at which a variable is not the same in all rows: what is always a blank says nothing of a model.
+Only positions count at which a variable is not the same in all rows: a constant says nothing about a model.
 
 Knows programs and models, not where either comes from. Shapes: R rows, L positions, D width.
 """
@@ -26,8 +26,9 @@ from torch import Tensor
 
 from looped.errors import InputError
 from looped.model.loop import LoopedTransformer, Prepared
+from looped.rasp.attention import Array
 from looped.rasp.program import Program, read_out, unroll
-from looped.rasp.sequence import Array, unwrap
+from looped.rasp.sequence import unwrap
 
 RIDGE = 1e-6  # keeps the maps finite where classes can be told apart without a mistake
 ROUNDS = 60  # of the fit, which has converged by then
@@ -58,7 +59,7 @@ def probe(
     controls: bool = False,
     answer_only: bool = False,
 ) -> list[Decoded]:
-    """Probes for every variable after each of the first steps; half of the rows fit, the other half test.
+    """Fit a probe for every variable after each of the first steps; half of the rows fit, the other half test.
 
     With `answer_only`, only positions count from the end of the question on, where the answer is read.
     """
@@ -111,7 +112,7 @@ class Spoken:
 def spoken(
     program: Program, model: LoopedTransformer, weights: Prepared, rows: Int[Tensor, "R L"], steps: int
 ) -> list[Spoken]:
-    """Compares what is read out after each of the first steps with the program's output and with the answer."""
+    """Compare what is read out after each of the first steps with the program's output and with the answer."""
     plain = rows.cpu().numpy()
     start = plain[0].tolist().index(program.vocab.eoq)
     states = [state for _, _, state in unroll(program, plain, program.sizes(plain[0].tolist()))]

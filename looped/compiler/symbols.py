@@ -1,4 +1,4 @@
-"""Symbolic sequences: a program runs on these once, and what it does is noted in a graph instead of done.
+"""Symbolic sequences: a program runs on these once, and its operations become nodes of a graph.
 
 A `Symbol` has a sequence's operators and the same kinds. What an operator does to values is never restated: the
 language's own operator is called on every combination of values, and its results are the node's table. Only
@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from looped.compiler.graph import TABLE_LIMIT, Graph
-from looped.compiler.nodes import Node, values_of
-from looped.compiler.refusal import at_the_programs_line, refuse
+from looped.compiler.errors import at_the_programs_line, refuse
+from looped.compiler.graph import TABLE_LIMIT, Graph, Node, values_of
 from looped.rasp import library
 from looped.rasp.sequence import Kind, Seq, kind_of, unwrap
 
@@ -29,71 +28,27 @@ class Symbol:
     def __init__(self, graph: Graph, node: Node, kind: Kind, constant: int | None = None) -> None:
         self.graph, self.node, self.kind, self.constant = graph, node, kind, constant
 
-    def __add__(self, other: Symbol | int) -> Symbol:
-        return pointwise(operator.add, self, other)
+    @property
+    def operations(self) -> Any:
+        """What every operation of the language does to symbols; `looped.rasp.sequence.operation` asks for it."""
+        return self.graph.operations
 
-    def __radd__(self, other: int) -> Symbol:
-        return pointwise(operator.add, other, self)
 
-    def __sub__(self, other: Symbol | int) -> Symbol:
-        return pointwise(operator.sub, self, other)
-
-    def __rsub__(self, other: int) -> Symbol:
-        return pointwise(operator.sub, other, self)
-
-    def __mul__(self, other: Symbol | int) -> Symbol:
-        return pointwise(operator.mul, self, other)
-
-    def __rmul__(self, other: int) -> Symbol:
-        return pointwise(operator.mul, other, self)
-
-    def __floordiv__(self, other: int) -> Symbol:
-        return pointwise(lambda x: x // other, self)
-
-    def __mod__(self, other: int) -> Symbol:
-        return pointwise(lambda x: x % other, self)
-
-    def __neg__(self) -> Symbol:
-        return pointwise(operator.neg, self)
-
-    def __and__(self, other: Symbol | int) -> Symbol:
-        return pointwise(operator.and_, self, other)
-
-    def __rand__(self, other: int) -> Symbol:
-        return pointwise(operator.and_, other, self)
-
-    def __or__(self, other: Symbol | int) -> Symbol:
-        return pointwise(operator.or_, self, other)
-
-    def __ror__(self, other: int) -> Symbol:
-        return pointwise(operator.or_, other, self)
-
-    def __xor__(self, other: Symbol | int) -> Symbol:
-        return pointwise(operator.xor, self, other)
-
-    def __rxor__(self, other: int) -> Symbol:
-        return pointwise(operator.xor, other, self)
-
-    def __invert__(self) -> Symbol:
-        return pointwise(operator.invert, self)
-
-    def __eq__(self, other: Symbol | int) -> Symbol:  # type: ignore[override]
-        return pointwise(operator.eq, self, other)
-
-    def __ne__(self, other: Symbol | int) -> Symbol:  # type: ignore[override]
-        return pointwise(operator.ne, self, other)
-
-    def __lt__(self, other: Symbol | int) -> Symbol:
-        return pointwise(operator.lt, self, other)
-
-    def __le__(self, other: Symbol | int) -> Symbol:
-        return pointwise(operator.le, self, other)
-
-    def __gt__(self, other: Symbol | int) -> Symbol:
-        return pointwise(operator.gt, self, other)
-
-    def __ge__(self, other: Symbol | int) -> Symbol:
-        return pointwise(operator.ge, self, other)
+def _install_operators() -> None:
+    """Give `Symbol` the operators of a sequence, each of them position by position."""
+    for name in ("add", "sub", "mul", "and_", "or_", "xor"):
+        function, plain = getattr(operator, name), name.strip("_")
+        setattr(Symbol, f"__{plain}__", lambda x, y, f=function: pointwise(f, x, y))
+        setattr(Symbol, f"__r{plain}__", lambda x, y, f=function: pointwise(f, y, x))
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        function = getattr(operator, name)
+        setattr(Symbol, f"__{name}__", lambda x, y, f=function: pointwise(f, x, y))
+    for name in ("floordiv", "mod"):  # the divisor is a number of the program's text
+        function = getattr(operator, name)
+        setattr(Symbol, f"__{name}__", lambda x, y, f=function: pointwise(lambda values: f(values, y), x))
+    for name in ("neg", "invert"):
+        function = getattr(operator, name)
+        setattr(Symbol, f"__{name}__", lambda x, f=function: pointwise(f, x))
 
 
 def graph_of(*args: Symbol | int) -> Graph:
@@ -123,7 +78,7 @@ def pointwise(operation: Callable[..., Any], *args: Symbol | int) -> Symbol:
 
 
 def check_table(nodes: list[Node]) -> None:
-    """Refuses a function over more combinations of values than a table may have."""
+    """Refuse a function over more combinations of values than a table may have."""
     cells = int(np.prod([float(node.size) if node.finite else np.inf for node in nodes]) if nodes else 1)
     if cells > TABLE_LIMIT:
         refuse("unbounded-domain", f"a function of {cells} combinations of values, more than {TABLE_LIMIT}")
@@ -195,3 +150,6 @@ def where(condition: Symbol, x_if: Symbol | int, y_else: Symbol | int) -> Symbol
 def flagged(graph: Graph, flag: Node, x: Node, default: int) -> Node:
     """`x` where the flag is 1, a constant elsewhere."""
     return graph.choose(flag, x, graph.const(default))
+
+
+_install_operators()

@@ -14,6 +14,9 @@ Beyond the paper, on the same tasks, with what was discovered beside the accurac
 | halting     | the method at T(n), with a start, either halting head, without T(n) in three ways; `ut`, `pondernet` |
 | wrong-steps | the method trained at T(n), T + 1, 2T, T / 2 and at 20 steps whatever the problem                    |
 
+and `rules-far`, the stopping rules of `rules` to twice the paper's length, confidence also without the first quarter
+of the steps.
+
 Lengths run from 1 to twice the length at which the paper shows a task near perfect (`far`), those of `rules` to that
 length, and `stopping` is drawn at it. The method has five seeds, the others three. A further figure is a further row.
 """
@@ -34,6 +37,7 @@ from looped.tasks.base import Task
 
 OURS = "fop-loop-adaptive"
 RULES = ("oracle", "confidence-batch", "confidence", "threshold", "converged")
+LATE = ("confidence-batch=0.25", "confidence=0.25")  # without the first steps, as the paper's plots show them
 REACH = 2  # times the paper's test length
 FEW = (0, 1, 2)  # seeds of what the method is compared with
 Lengths = Literal["far", "near", "the paper's"]
@@ -164,6 +168,11 @@ BEYOND: dict[str, PaperFigure] = {
                     START,
                 ),
             ),
+        ),
+        PaperFigure(
+            "rules-far",
+            "stopping rules to twice the paper's length",
+            (FigureLine(OURS, stops=(*RULES, *LATE)),),
         ),
         PaperFigure(
             "wrong-steps",

@@ -40,7 +40,7 @@ class Grid:
 
 
 def run(name: str, question: Sequence[str], size: int) -> Grid:
-    """Runs a task's program on a question laid out in a row of `size` positions."""
+    """Run a task's program on a question laid out in a row of `size` positions."""
     program = programs.get(name)
     row = program.row(question, size)
     kept: dict[str, list[np.ndarray]] = {OUTPUT: []}

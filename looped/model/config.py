@@ -17,6 +17,7 @@ NormKind = Literal["layer", "none"]
 ActivationKind = Literal["gelu", "relu"]
 Precision = Literal["float32", "float64"]
 KindOfModel = Literal["decoder", "universal"]
+Initialisation = Literal["gpt2", "linear", "embedding"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class ModelConfig:
     max_positions: int = 2048  # rows of a learned table, or the range randomised positions are drawn from
     embedding_std: float = 0.02  # initial scale of the token embedding, GPT-2's
     init_std: float = 0.02  # initial scale of every other matrix, GPT-2's
+    initialisation: Initialisation = "gpt2"  # how the read-in and the read-out start (`looped.model.weights`)
     # What a program compiled into weights asks for (`looped.compiler`); every default is the paper's block.
     norm: NormKind = "layer"  # normalise before every matrix and after every step, or nowhere
     activation: ActivationKind = "gelu"  # of the feed-forward part
@@ -82,6 +84,14 @@ class ModelConfig:
         if self.positions not in ("none", "start", "rotary", "alibi", "learned", "randomised"):
             raise InputError(
                 f"unknown positions {self.positions!r}; there are none, start, rotary, alibi, learned, randomised"
+            )
+        if self.initialisation not in ("gpt2", "linear", "embedding"):
+            raise InputError(
+                f"unknown initialisation {self.initialisation!r}; there are gpt2, linear and embedding"
+            )
+        if self.initialisation != "gpt2" and (self.kind == "universal" or self.embedding_std != 0.02):
+            raise InputError(
+                "universal models and embedding_std need initialisation=gpt2, not " + self.initialisation
             )
         if self.positions == "rotary" and self.head_size % 2:
             raise InputError(f"rotary positions need an even head size, not {self.head_size}")

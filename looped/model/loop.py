@@ -116,11 +116,15 @@ class LoopedTransformer:
     def fold(self, flat: Float[Tensor, "S P"], fold: block.Fold = block.fold) -> Prepared:
         """The weights with norms folded in, in their own precision and wherever they lie. Differentiable.
 
-        `fold` is called for every stack in turn; whatever is in no stack is a view into `flat`.
+        `fold` is called for every stack in turn; what is in no stack is a view into `flat`, except an embedding with
+        a bias, which is the sum of the two.
         """
         weights, stacks = self.layout.stacks(flat)
+        embed = weights["embed"]
+        if "embed.bias" in weights:
+            embed = embed + weights["embed.bias"][:, None]  # each position has one token, so one bias
         return Prepared(
-            weights["embed"],
+            embed,
             weights.get("position"),
             block.Layer(*fold(stacks["layers"], block.LAYER)),
             weights["norm.scale"][:, None, None],

@@ -32,6 +32,7 @@ class Slot:
     start: int
     std: float  # initial standard deviation
     mean: float = 0.0
+    uniform: bool = False  # drawn evenly from mean ± √3·std, not from a normal distribution
 
     @property
     def size(self) -> int:
@@ -46,8 +47,8 @@ class Layout:
         self.config = config
         slots: list[Slot] = []
         at = 0
-        for name, shape, std, mean in _weights(config):
-            slots.append(Slot(name, shape, at, std, mean))
+        for name, shape, std, mean, *uniform in _weights(config):
+            slots.append(Slot(name, shape, at, std, mean, any(uniform)))
             at += -(-math.prod(shape) // ALIGN) * ALIGN
         self.slots: dict[str, Slot] = {slot.name: slot for slot in slots}
         self.size: int = at
@@ -103,7 +104,10 @@ class Layout:
             generator = torch.Generator().manual_seed(seed)
             for slot in self.slots.values():
                 here = flat[row, slot.start : slot.start + slot.size]
-                if slot.std:
+                if slot.uniform:
+                    bound = math.sqrt(3) * slot.std
+                    here.uniform_(slot.mean - bound, slot.mean + bound, generator=generator)
+                elif slot.std:
                     here.normal_(slot.mean, slot.std, generator=generator)
                 else:
                     here.fill_(slot.mean)
@@ -163,10 +167,13 @@ def check_numbers(weights: Mapping[str, Tensor], kind: torch.dtype = torch.float
             )
 
 
-def _weights(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...], float, float]]:
-    """Name, shape, initial deviation and mean of every weight, GPT-2's way."""
-    d, std = config.width, config.init_std
-    yield "embed", (config.vocab, d), config.embedding_std, 0.0
+Start = tuple[str, tuple[int, ...], float, float] | tuple[str, tuple[int, ...], float, float, bool]
+
+
+def _weights(config: ModelConfig) -> Iterator[Start]:
+    """Name, shape, initial deviation and mean of every weight, and whether it is drawn evenly."""
+    d = config.width
+    yield from _read_in(config)
     if config.positions in ("learned", "randomised", "start"):
         rows = 1 if config.positions == "start" else config.max_positions
         yield "position", (rows, d), config.init_std, 0.0
@@ -176,12 +183,40 @@ def _weights(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...], float,
             yield from _layer(config, f"{stack}.{i}.")
     yield "norm.scale", (d,), 0.0, 1.0
     yield "norm.shift", (d,), 0.0, 0.0
-    yield "readout.weight", (d, config.vocab), std, 0.0
-    yield "readout.bias", (config.vocab,), 0.0, 0.0
+    yield from _read_out(config)
     if config.halting != "none":
         yield from _head(config, "halt")
     if config.kind == "universal":
         yield from _universal(config)
+
+
+def _read_in(config: ModelConfig) -> Iterator[Start]:
+    """The token embedding, as `config.initialisation` names it.
+
+    gpt2       N(0, embedding_std), no bias
+    linear     torch's default for Linear(vocab → width) with a bias on one-hot tokens: all uniform in ±1/√vocab.
+               The authors' code does this for all tasks but unique set; an embedded token has a deviation of .33
+    embedding  torch's default for Embedding: N(0, 1), no bias; the authors' for unique set
+    """
+    shape = (config.vocab, config.width)
+    if config.initialisation == "linear":
+        std = 1 / math.sqrt(3 * config.vocab)
+        yield "embed", shape, std, 0.0, True
+        yield "embed.bias", (config.width,), std, 0.0, True
+    else:
+        yield "embed", shape, config.embedding_std if config.initialisation == "gpt2" else 1.0, 0.0
+
+
+def _read_out(config: ModelConfig) -> Iterator[Start]:
+    """The scores of tokens: as GPT-2 starts them, or torch's default for Linear(width → vocab), ±1/√width."""
+    shape = (config.width, config.vocab)
+    if config.initialisation == "gpt2":
+        yield "readout.weight", shape, config.init_std, 0.0
+        yield "readout.bias", shape[1:], 0.0, 0.0
+    else:
+        std = 1 / math.sqrt(3 * config.width)
+        yield "readout.weight", shape, std, 0.0, True
+        yield "readout.bias", shape[1:], std, 0.0, True
 
 
 def _head(config: ModelConfig, name: str) -> Iterator[tuple[str, tuple[int, ...], float, float]]:

@@ -1,21 +1,74 @@
-"""Who looks at whom, and what comes of it: the arrays behind `select` and `kqv`. Knows no rule and no sequence.
+"""Array algorithms behind `select`, `kqv` and the library. Knows no rule and no sequence.
 
-Two forms of the same thing. A `Dense` attention is a matrix, query × key: n² cells. Where keys and queries take
-few different values, as tokens do, `ByValue` keeps one running sum (count, extreme) for each different key and
-a small table of which query value looks at which key value: n cells for each value, and the same results.
+Two forms of attention. A `Dense` attention is a matrix, query × key: n² cells. Where keys and queries take few
+different values, as tokens do, `ByValue` keeps one running sum (count, extreme) for each different key and a small
+table of which query value selects which key value: n cells for each value, and the same results.
+
+Equality needs less. For every query, the earlier keys equal to it: how many, the first, the last.
+
+    keys     3 1 3 2        number  1 0 2 0        first  0 -1 0 -1        last  0 -1 2 -1
+    queries  3 2 3 9
+
+Few different values are compared one by one, n cells each. Many are sorted, so that equal keys and queries lie side
+by side in order of position, and running counts and positions give the same answer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from looped.rasp.values import Array, Distinct, at_codes, hot, rows_of
-
+Array = NDArray[Any]
+_RANGE = 4096  # up to this span of values a table is faster than a sort
+_FEW = 64  # different values up to which they are compared one by one
+_CELLS = 1 << 24  # and only while this many cells suffice
 _FAR = np.iinfo(np.int64)
 
 
+# --- the different values of an array --------------------------------------------------------------------
+class Distinct(NamedTuple):
+    """The different values in rising order, and for every place the position of its value among them."""
+
+    values: Array
+    codes: Array
+
+
+def distinct(data: Array) -> Distinct:
+    """The different values of an array: of `3 1 3 2` the values 1 2 3 and the codes 2 0 2 1."""
+    if data.dtype == np.bool_:
+        data = data.astype(np.int64)
+    low, high = int(data.min()), int(data.max())
+    if high - low > _RANGE:
+        values, codes = np.unique(data, return_inverse=True)
+        return Distinct(values, codes.reshape(data.shape))
+    places = data - low
+    values = np.flatnonzero(np.bincount(places.reshape(-1)))
+    code_of = np.zeros(high - low + 1, dtype=np.int64)
+    code_of[values] = np.arange(len(values))
+    return Distinct(values + low, code_of[places])
+
+
+def rows_of(data: Array) -> Array:
+    """All leading axes as one: [row, position]."""
+    return data.reshape(-1, data.shape[-1])
+
+
+def hot(keys: Distinct) -> Array:
+    """Where each value stands: a boolean [row, value, position]."""
+    return np.asarray(rows_of(keys.codes)[:, None, :] == np.arange(len(keys.values))[:, None])
+
+
+def at_codes(by_value: Array, asked: Distinct) -> Array:
+    """Of [row, value, position], at every position the entry of the value that is asked for there."""
+    codes = rows_of(asked.codes)
+    rows, n = codes.shape
+    return np.asarray(by_value[np.arange(rows)[:, None], codes, np.arange(n)].reshape(asked.codes.shape))
+
+
+# --- attention in two forms ------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Dense:
     """A causal boolean matrix [..., query, key]."""
@@ -28,11 +81,11 @@ class Dense:
         return int(self.cells.shape[-1])
 
     def width(self) -> Array:
-        """How many keys each query looks at."""
+        """How many keys each query selects."""
         return np.asarray(self.cells.sum(axis=-1))
 
     def reduce(self, values: Array, default: int, reduction: str) -> Array:
-        """The mean (towards zero), min or max of the values looked at, `default` where there are none."""
+        """The mean (towards zero), min or max of the selected values, `default` where there are none."""
         if reduction == "mean":
             # Values are small integers, so a sum in floating point is exact.
             total = np.matmul(self.cells.astype(np.float64), values[..., None].astype(np.float64))[..., 0]
@@ -45,7 +98,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class ByValue:
-    """A table [query value, key value] of who looks at whom, with the keys and queries it is for."""
+    """A table [query value, key value] of who selects whom, with the keys and queries it is for."""
 
     table: Array
     keys: Distinct
@@ -57,12 +110,12 @@ class ByValue:
         return int(self.keys.codes.shape[-1])
 
     def width(self) -> Array:
-        """How many keys each query looks at."""
+        """How many keys each query selects."""
         counts = np.cumsum(hot(self.keys), axis=-1, dtype=np.float64)
         return self._asked(np.matmul(self.table.astype(np.float64), counts)).astype(np.int64)
 
     def reduce(self, values: Array, default: int, reduction: str) -> Array:
-        """The mean (towards zero), min or max of the values looked at, `default` where there are none."""
+        """The mean (towards zero), min or max of the selected values, `default` where there are none."""
         of_key = hot(self.keys)
         each = rows_of(np.broadcast_to(values, self.keys.codes.shape))[:, None, :]
         if reduction == "mean":
@@ -84,3 +137,89 @@ class ByValue:
 
 def _mean(total: Array, width: Array, default: int) -> Array:
     return np.where(width > 0, np.trunc(total / np.maximum(width, 1)), default).astype(np.int64)
+
+
+# --- equal keys ------------------------------------------------------------------------------------------
+def number(keys: Array, queries: Array) -> Array:
+    """How many keys at or before each query are equal to it."""
+    few = _few_values(keys, queries)
+    if few is None:
+        return _sorted(keys, queries).number
+    return at_codes(np.cumsum(hot(few.keys), axis=-1, dtype=np.int64), few.queries)
+
+
+def first(keys: Array, queries: Array) -> Array:
+    """Where the first key equal to each query stands, if at or before it; else -1."""
+    few = _few_values(keys, queries)
+    if few is None:
+        return _sorted(keys, queries).first
+    where = hot(few.keys)
+    n = where.shape[-1]
+    earliest = np.where(where.any(axis=-1), where.argmax(axis=-1), n)
+    found = earliest[np.arange(len(where))[:, None], rows_of(few.queries.codes)].reshape(
+        few.queries.codes.shape
+    )
+    return np.where(found <= np.arange(n), found, -1)
+
+
+def last(keys: Array, queries: Array) -> Array:
+    """Where the last key equal to each query stands at or before it; else -1."""
+    few = _few_values(keys, queries)
+    if few is None:
+        return _sorted(keys, queries).last
+    where = hot(few.keys)
+    latest = np.maximum.accumulate(np.where(where, np.arange(where.shape[-1]), -1), axis=-1)
+    return at_codes(latest, few.queries)
+
+
+class _Few(NamedTuple):
+    keys: Distinct
+    queries: Distinct  # coded like the keys
+
+
+def _few_values(keys: Array, queries: Array) -> _Few | None:
+    keys, queries = np.broadcast_arrays(keys, queries)
+    values, codes = distinct(np.stack([keys, queries]).astype(np.int64))
+    if len(values) > _FEW or len(values) * keys.size > _CELLS:
+        return None
+    return _Few(Distinct(values, codes[0]), Distinct(values, codes[1]))
+
+
+class _Matches(NamedTuple):
+    number: Array
+    first: Array
+    last: Array
+
+
+def _sorted(keys: Array, queries: Array) -> _Matches:
+    keys, queries = np.broadcast_arrays(keys, queries)
+    shape, n = keys.shape, keys.shape[-1]
+    keys, queries = keys.reshape(-1, n).astype(np.int64), queries.reshape(-1, n).astype(np.int64)
+    rows = len(keys)
+    # One event a key and one a query, ordered by value, position, and keys before queries.
+    value = np.concatenate([keys, queries], axis=1)
+    is_key = np.arange(2 * n) < n
+    at = (np.arange(2 * n) % n) * 2 + ~is_key
+    order = np.argsort((value - value.min()) * (2 * n) + at, axis=1)
+    row = np.arange(rows)[:, None]
+    value, at, key = value[row, order], at[order], is_key[order]
+    place = np.broadcast_to(np.arange(2 * n), value.shape)
+    fresh = np.ones(value.shape, dtype=bool)
+    fresh[:, 1:] = value[:, 1:] != value[:, :-1]
+    start = np.maximum.accumulate(np.where(fresh, place, 0), axis=1)  # where the run of equal values begins
+    so_far = np.cumsum(key, axis=1)
+    count = so_far - (so_far - key)[row, start]
+    latest = np.maximum.accumulate(np.where(key, place, -1), axis=1)
+    earliest = np.maximum.accumulate(np.where(key & (count == 1), place, -1), axis=1)
+    position = at // 2
+    found = np.stack(
+        [
+            count,
+            np.where(count > 0, position[row, earliest], -1),
+            np.where(count > 0, position[row, latest], -1),
+        ]
+    )
+    out = np.empty((3, rows, n), dtype=np.int64)
+    query_rows, query_places = np.nonzero(~key)
+    out[:, query_rows, position[query_rows, query_places]] = found[:, query_rows, query_places]
+    return _Matches(*out.reshape(3, *shape))

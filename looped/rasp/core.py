@@ -1,12 +1,12 @@
-"""The primitives of RASP-L: everything else is built of these. Knows no program.
+"""The primitives of RASP-L; the library is built of these. Knows no program.
 
     x                          3 1 3 2
     indices(x)                 0 1 2 3
     tok_map(x, lambda v: v+1)  4 2 4 3
     kqv(k, q, v, pred)         at i: the mean (min, max) of v[j] over all j <= i with pred(k[j], q[i])
 
-All of it is vectorised over positions and rows. A function given to `tok_map`, `seq_map` or `select` sees
-plain numbers; it is called once for each distinct value (or pair of values), never once a position.
+All of it is vectorised over positions and rows. A function given to `tok_map`, `seq_map` or `select` gets plain
+numbers; it is called once for each different value (or pair of values), not once per position.
 """
 
 from __future__ import annotations
@@ -17,24 +17,28 @@ from types import FunctionType
 import numpy as np
 
 from looped.errors import InputError
-from looped.rasp.arguments import need_callable, need_int, need_same, need_seq
-from looped.rasp.attention import ByValue, Dense
-from looped.rasp.rules import refuse
+from looped.rasp.attention import Array, ByValue, Dense, Distinct, distinct, rows_of
+from looped.rasp.lint_rules import refuse
 from looped.rasp.sequence import (
     COMPARE,
-    Array,
+    OPERATIONS,
     Kind,
     Seq,
     compare,
     kind_of,
+    need_callable,
+    need_int,
+    need_same,
+    need_seq,
+    operation,
     record,
     recording,
     token,
     unwrap,
 )
-from looped.rasp.values import Distinct, distinct, rows_of
 
 REDUCTIONS = ("mean", "min", "max")
+MEAN_LIMIT = 64  # values under a mean: a mean of values up to R tells counts up to R apart, and no others
 _BLOCK = 1 << 22  # cells of a selector that `kqv` holds at once
 
 Value = int | bool
@@ -67,11 +71,12 @@ def gt(key: Seq | Value, query: Seq | Value) -> Seq | bool:
 
 
 Predicate = Callable[..., Seq | Value]
-_SIGNS: dict[Predicate, str] = {equals: "==", leq: "<=", lt: "<", geq: ">=", gt: ">"}
+SIGNS: dict[Predicate, str] = {equals: "==", leq: "<=", lt: "<", geq: ">=", gt: ">"}
+OPERATIONS.update((pred.__name__, pred) for pred in SIGNS)
 
 
 class Selector:
-    """Which positions, itself and earlier ones, each position looks at."""
+    """Which positions, itself and earlier ones, each position selects."""
 
     __slots__ = ("_attention",)
 
@@ -86,6 +91,7 @@ class Selector:
 
 
 # --- one value a position -------------------------------------------------------------------------------
+@operation
 def indices(x: Seq) -> Seq:
     """The position of each position: 0 1 2 …"""
     data = unwrap(need_seq("indices", "x", x))
@@ -93,6 +99,7 @@ def indices(x: Seq) -> Seq:
     return Seq(np.broadcast_to(np.arange(data.shape[-1]), data.shape), Kind.INDEX)
 
 
+@operation
 def full(x: Seq, const: int) -> Seq:
     """The same constant at every position of `x`."""
     data = unwrap(need_seq("full", "x", x))
@@ -101,6 +108,7 @@ def full(x: Seq, const: int) -> Seq:
     return Seq(np.full(data.shape, value, dtype=np.int64), Kind.TOKEN, int(value))
 
 
+@operation
 def tok_map(x: Seq, func: Callable[[int], Value]) -> Seq:
     """`func` of each token."""
     data = unwrap(need_seq("tok_map", "x", x))
@@ -112,12 +120,13 @@ def tok_map(x: Seq, func: Callable[[int], Value]) -> Seq:
     return _mapped("tok_map", [func(value) for value in values], codes)
 
 
+@operation
 def seq_map(x: Seq, y: Seq, func: Callable[..., Value | Seq]) -> Seq:
     """`func` of each pair of tokens at the same position; of indices, comparison only."""
     need_same("seq_map", "x", x, "y", y)
     need_callable("seq_map", "func", func)
-    if func in _SIGNS:
-        return compare(_SIGNS[func], x, y)
+    if func in SIGNS:
+        return compare(SIGNS[func], x, y)
     if Kind.INDEX in (kind_of(x), kind_of(y)):
         refuse("index-to-token", "seq_map of an index with a function other than a comparison")
     record("seq_map", identity(func))
@@ -129,6 +138,7 @@ def seq_map(x: Seq, y: Seq, func: Callable[..., Value | Seq]) -> Seq:
 
 
 # --- attention ------------------------------------------------------------------------------------------
+@operation
 def select(k: Seq, q: Seq, pred: Predicate, causal: bool = True) -> Selector:
     """Which keys each query selects: at row i, the j <= i where `pred(k[j], q[i])`."""
     need_same("select", "k", k, "q", q)
@@ -139,6 +149,7 @@ def select(k: Seq, q: Seq, pred: Predicate, causal: bool = True) -> Selector:
     return Selector(_attend(k, q, pred))
 
 
+@operation
 def sel_width(selector: Selector) -> Seq:
     """How many keys each position selects: a count."""
     _need_selector("sel_width", selector)
@@ -146,6 +157,7 @@ def sel_width(selector: Selector) -> Seq:
     return Seq(selector._attention.width(), Kind.INDEX)
 
 
+@operation
 def aggregate(selector: Selector, v: Seq, default: int = 0, reduction: str = "mean") -> Seq:
     """The mean (towards zero), min or max of the selected values; `default` where nothing is selected."""
     _need_selector("aggregate", selector)
@@ -157,6 +169,7 @@ def aggregate(selector: Selector, v: Seq, default: int = 0, reduction: str = "me
     return _like(v, selector._attention.reduce(unwrap(v), default, reduction))
 
 
+@operation
 def kqv(k: Seq, q: Seq, v: Seq, pred: Predicate, default: int = 0, reduction: str = "mean") -> Seq:
     """One causal attention: `aggregate(select(k, q, pred), v)`, without holding the whole selector."""
     need_same("kqv", "k", k, "q", q)
@@ -191,8 +204,8 @@ def _attend(k: Seq, q: Seq, pred: Predicate) -> Dense | ByValue:
         return Dense(np.tril(unwrap(chosen)))
     data = np.broadcast_arrays(unwrap(k), unwrap(q))
     keys, queries = distinct(data[0]), distinct(data[1])
-    if pred in _SIGNS:
-        table = COMPARE[_SIGNS[pred]](keys.values[None, :], queries.values[:, None])
+    if pred in SIGNS:
+        table = COMPARE[SIGNS[pred]](keys.values[None, :], queries.values[:, None])
     else:
         key_values, query_values = _plain(k, keys), _plain(q, queries)
         calls = [[_truth(pred(key, query)) for key in key_values] for query in query_values]
@@ -203,24 +216,28 @@ def _attend(k: Seq, q: Seq, pred: Predicate) -> Dense | ByValue:
 
 
 # --- arguments -----------------------------------------------------------------------------------------
-def _need_selector(operation: str, value: object) -> None:
+def _need_selector(name: str, value: object) -> None:
     if not isinstance(value, Selector):
-        raise InputError(f"{operation}: selector must come from select(...), not {type(value).__name__}")
+        raise InputError(f"{name}: selector must come from select(...), not {type(value).__name__}")
 
 
-def _need_values(operation: str, v: Seq, default: int, reduction: str) -> None:
-    need_seq(operation, "v", v)
-    need_int(operation, "default", default)
+def _need_values(name: str, v: Seq, default: int, reduction: str) -> None:
+    need_seq(name, "v", v)
+    need_int(name, "default", default)
     if reduction not in REDUCTIONS:
-        raise InputError(f"{operation}: reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}")
+        raise InputError(f"{name}: reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}")
     if reduction == "mean" and kind_of(v) is Kind.INDEX:
-        refuse("index-arithmetic", f"{operation}: the mean of indices (min and max are allowed)")
+        refuse("index-arithmetic", f"{name}: the mean of indices (min and max are allowed)")
+    if reduction == "mean" and kind_of(v) is Kind.TOKEN:
+        largest = int(np.abs(unwrap(v)).max())
+        if largest > MEAN_LIMIT:
+            refuse("mean-range", f"{name}: the mean of a value of size {largest}")
 
 
 def identity(func: Callable[..., object]) -> object:
     """What makes two given functions the same operation: code, defaults and captured values."""
-    if not isinstance(func, FunctionType):
-        return getattr(func, "__name__", repr(func))
+    if not isinstance(func, FunctionType):  # a function of a file, or a built-in
+        return getattr(func, "identity", None) or getattr(func, "__name__", repr(func))
     cells = tuple(repr(cell.cell_contents) for cell in func.__closure__ or ())
     return (func.__code__.co_code, repr(func.__code__.co_consts), repr(func.__defaults__), cells)
 
@@ -236,12 +253,10 @@ def _plain(x: Seq, found: Distinct) -> list[Value]:
     return list(found.values.astype(unwrap(x).dtype).tolist())
 
 
-def _mapped(operation: str, results: list[Value | Seq], place: Array) -> Seq:
+def _mapped(name: str, results: list[Value | Seq], place: Array) -> Seq:
     for result in results:
         if not isinstance(result, (int, np.integer, np.bool_)):
-            raise InputError(
-                f"{operation}: func must return an integer or a boolean, not {type(result).__name__}"
-            )
+            raise InputError(f"{name}: func must return an integer or a boolean, not {type(result).__name__}")
     if all(isinstance(result, (bool, np.bool_)) for result in results):
         return Seq(np.array(results, dtype=bool)[place], Kind.BOOL)
     return token(np.array(results, dtype=np.int64)[place])

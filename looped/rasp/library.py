@@ -1,7 +1,7 @@
-"""The RASP-L library: what is written so often that it has a name. Knows the core, no program.
+"""The RASP-L library: common combinations of the primitives. Knows the core, no program.
 
-Each function equals the `kqv` in its docstring (a test holds it to that) and takes a shorter way to it:
-n log n or n work a row instead of n². "So far" means at this position or before.
+Each function equals the `kqv` in its docstring (a test compares both) and is faster: n or n log n work per row
+instead of n². "So far" means at this position or before.
 """
 
 from __future__ import annotations
@@ -11,15 +11,28 @@ from collections.abc import Callable
 import numpy as np
 
 from looped.errors import InputError
-from looped.rasp import matching
-from looped.rasp.arguments import need_int, need_same, need_seq
-from looped.rasp.rules import refuse
-from looped.rasp.sequence import Array, Kind, Seq, kind_of, literal, record, token, unwrap
+from looped.rasp import attention
+from looped.rasp.attention import Array
+from looped.rasp.lint_rules import refuse
+from looped.rasp.sequence import (
+    Kind,
+    Seq,
+    kind_of,
+    literal,
+    need_int,
+    need_same,
+    need_seq,
+    operation,
+    record,
+    token,
+    unwrap,
+)
 
 NULL = -999  # a value that no token has: what `induct` puts where a match must not happen
 
 
 # --- moving and choosing --------------------------------------------------------------------------------
+@operation
 def shift_right(x: Seq, n: int, default: int = 0) -> Seq:
     """Every value n positions further right: kqv(indices(x) + n, indices(x), x, equals, default)."""
     data = unwrap(need_seq("shift_right", "x", x))
@@ -33,6 +46,7 @@ def shift_right(x: Seq, n: int, default: int = 0) -> Seq:
     return Seq(out, kind)
 
 
+@operation
 def where(condition: Seq, x_if: Seq | int, y_else: Seq | int) -> Seq:
     """`x_if` where the condition is true, `y_else` elsewhere; both of one kind, or one a constant."""
     chosen = _truth("where", "condition", condition)
@@ -48,6 +62,7 @@ def where(condition: Seq, x_if: Seq | int, y_else: Seq | int) -> Seq:
     return Seq(out.astype(bool) if kind is Kind.BOOL else out.astype(np.int64), kind)
 
 
+@operation
 def mask(x: Seq, bool_mask: Seq, mask_val: int = 0) -> Seq:
     """`x` where the mask is true, `mask_val` elsewhere."""
     need_same("mask", "x", x, "bool_mask", bool_mask)
@@ -56,6 +71,7 @@ def mask(x: Seq, bool_mask: Seq, mask_val: int = 0) -> Seq:
 
 
 # --- running values -------------------------------------------------------------------------------------
+@operation
 def cumsum(bool_array: Seq) -> Seq:
     """How many are true so far, a count: sel_width(select(b, b, lambda k, q: k))."""
     data = _truth("cumsum", "bool_array", bool_array)
@@ -63,6 +79,7 @@ def cumsum(bool_array: Seq) -> Seq:
     return Seq(np.cumsum(data, axis=-1), Kind.INDEX)
 
 
+@operation
 def maximum(x: Seq) -> Seq:
     """The largest value so far: kqv(x, x, x, lambda k, q: True, reduction="max")."""
     data = unwrap(need_seq("maximum", "x", x))
@@ -70,6 +87,7 @@ def maximum(x: Seq) -> Seq:
     return Seq(np.maximum.accumulate(data, axis=-1), kind_of(x))
 
 
+@operation
 def minimum(x: Seq) -> Seq:
     """The smallest value so far: kqv(x, x, x, lambda k, q: True, reduction="min")."""
     data = unwrap(need_seq("minimum", "x", x))
@@ -77,6 +95,7 @@ def minimum(x: Seq) -> Seq:
     return Seq(np.minimum.accumulate(data, axis=-1), kind_of(x))
 
 
+@operation
 def argmax(x: Seq) -> Seq:
     """Where the largest value so far stands first: firsts(x, maximum(x))."""
     data = unwrap(need_seq("argmax", "x", x))
@@ -84,6 +103,7 @@ def argmax(x: Seq) -> Seq:
     return Seq(_best_so_far(data, np.maximum.accumulate(data, axis=-1)), Kind.INDEX)
 
 
+@operation
 def argmin(x: Seq) -> Seq:
     """Where the smallest value so far stands first: firsts(x, minimum(x))."""
     data = unwrap(need_seq("argmin", "x", x))
@@ -100,13 +120,15 @@ def _best_so_far(data: Array, best: Array) -> Array:
 
 
 # --- finding --------------------------------------------------------------------------------------------
+@operation
 def num_prev(x: Seq, queries: Seq) -> Seq:
     """How often each query has occurred in x so far, a count: sel_width(select(x, queries, equals))."""
     _comparable("num_prev", x, queries)
     record("num_prev")
-    return Seq(matching.number(unwrap(x), unwrap(queries)), Kind.INDEX)
+    return Seq(attention.number(unwrap(x), unwrap(queries)), Kind.INDEX)
 
 
+@operation
 def has_seen(x: Seq, queries: Seq) -> Seq:
     """Whether each query has occurred in x so far: kqv(x, queries, full(x, 1), equals)."""
     _comparable("has_seen", x, queries)
@@ -114,9 +136,10 @@ def has_seen(x: Seq, queries: Seq) -> Seq:
     if queries._constant is not None:
         seen = np.logical_or.accumulate(unwrap(x) == queries._constant, axis=-1)
         return Seq(np.broadcast_to(seen, np.broadcast_shapes(seen.shape, unwrap(queries).shape)), Kind.BOOL)
-    return Seq(matching.first(unwrap(x), unwrap(queries)) >= 0, Kind.BOOL)
+    return Seq(attention.first(unwrap(x), unwrap(queries)) >= 0, Kind.BOOL)
 
 
+@operation
 def seen(flag: Seq) -> Seq:
     """Whether the flag has been true so far: has_seen(flag, full(flag, 1))."""
     data = _truth("seen", "flag", flag)
@@ -124,24 +147,27 @@ def seen(flag: Seq) -> Seq:
     return Seq(np.logical_or.accumulate(data, axis=-1), Kind.BOOL)
 
 
+@operation
 def firsts(x: Seq, queries: Seq, default: int = -1) -> Seq:
     """Where each query first stands in x so far: kqv(x, queries, indices(x), equals, default, "min")."""
     _comparable("firsts", x, queries)
     need_int("firsts", "default", default)
     record("firsts", default)
-    found = matching.first(unwrap(x), unwrap(queries))
+    found = attention.first(unwrap(x), unwrap(queries))
     return Seq(np.where(found < 0, default, found), Kind.INDEX)
 
 
+@operation
 def lasts(x: Seq, queries: Seq, default: int = -1) -> Seq:
     """Where each query last stands in x so far: kqv(x, queries, indices(x), equals, default, "max")."""
     _comparable("lasts", x, queries)
     need_int("lasts", "default", default)
     record("lasts", default)
-    found = matching.last(unwrap(x), unwrap(queries))
+    found = attention.last(unwrap(x), unwrap(queries))
     return Seq(np.where(found < 0, default, found), Kind.INDEX)
 
 
+@operation
 def first_true(x: Seq, default: int = -1) -> Seq:
     """Where x is first true so far: firsts(x, full(x, 1))."""
     data = _truth("first_true", "x", x)
@@ -151,6 +177,7 @@ def first_true(x: Seq, default: int = -1) -> Seq:
     return Seq(np.where(found, np.argmax(data, axis=-1)[..., None], default), Kind.INDEX)
 
 
+@operation
 def index_select(x: Seq, idx: Seq, default: int = 0) -> Seq:
     """The value of x at each index, if that is not to the right: kqv(indices(x), idx, x, equals)."""
     need_same("index_select", "x", x, "idx", idx)
@@ -165,11 +192,13 @@ def index_select(x: Seq, idx: Seq, default: int = 0) -> Seq:
 
 
 # --- patterns -------------------------------------------------------------------------------------------
+@operation
 def mode(x: Seq) -> Seq:
     """The commonest value so far; of several, the one that was so often first."""
     return index_select(x, argmax(num_prev(need_seq("mode", "x", x), x)))
 
 
+@operation
 def induct_kqv(k: Seq, q: Seq, v: Seq, offset: int, default: int = 0, null_val: int = NULL) -> Seq:
     """The value of v `offset` positions after the first key equal to the query, if not to the right."""
     _comparable("induct_kqv", k, q)
@@ -179,11 +208,13 @@ def induct_kqv(k: Seq, q: Seq, v: Seq, offset: int, default: int = 0, null_val: 
     return index_select(v, at, default=default)
 
 
+@operation
 def induct(k: Seq, q: Seq, offset: int, default: int = 0, null_val: int = NULL) -> Seq:
     """The key `offset` positions after the first key equal to the query: an induction head."""
     return induct_kqv(k, q, k, offset, default=default, null_val=null_val)
 
 
+@operation
 def induct_prev(k: Seq, q: Seq, offset: int, default: int = 0, null_val: int = NULL) -> Seq:
     """The key `-offset` positions before the first key equal to the query; `offset` is 0 or negative."""
     _comparable("induct_prev", k, q)
@@ -196,7 +227,7 @@ def induct_prev(k: Seq, q: Seq, offset: int, default: int = 0, null_val: int = N
 def sample(program: Callable[[Seq], Seq], prompt: Seq, count: int) -> Seq:
     """The prompt continued by `count` tokens, each the program's last output: next-token prediction.
 
-    For whoever runs a program; a program itself never calls it.
+    For the code that runs a program; a program itself never calls it.
     """
     data = unwrap(need_seq("sample", "prompt", prompt)).astype(np.int64)
     need_int("sample", "count", count, least=0)
@@ -207,28 +238,28 @@ def sample(program: Callable[[Seq], Seq], prompt: Seq, count: int) -> Seq:
 
 
 # --- arguments ------------------------------------------------------------------------------------------
-def _truth(operation: str, name: str, value: Seq) -> Array:
-    data = unwrap(need_seq(operation, name, value))
+def _truth(caller: str, name: str, value: Seq) -> Array:
+    data = unwrap(need_seq(caller, name, value))
     if kind_of(value) is Kind.INDEX:
-        refuse("index-to-token", f"{operation}: {name} is an index")
+        refuse("index-to-token", f"{caller}: {name} is an index")
     if kind_of(value) is Kind.TOKEN and not ((data == 0) | (data == 1)).all():
-        raise InputError(f"{operation}: {name} must be boolean, or 0 and 1 only")
+        raise InputError(f"{caller}: {name} must be boolean, or 0 and 1 only")
     return data.astype(bool)
 
 
-def _choice(operation: str, name: str, condition: Seq, value: Seq | int) -> Seq:
+def _choice(caller: str, name: str, condition: Seq, value: Seq | int) -> Seq:
     if isinstance(value, int):
         return Seq(np.asarray(value), Kind.BOOL if isinstance(value, bool) else Kind.TOKEN, int(value))
-    need_same(operation, "condition", condition, name, value)
+    need_same(caller, "condition", condition, name, value)
     return value
 
 
-def _comparable(operation: str, x: Seq, queries: Seq) -> None:
-    need_same(operation, "x", x, "queries", queries)
+def _comparable(caller: str, x: Seq, queries: Seq) -> None:
+    need_same(caller, "x", x, "queries", queries)
     if (kind_of(x) is Kind.INDEX) != (kind_of(queries) is Kind.INDEX):
         other = queries if kind_of(x) is Kind.INDEX else x
         if other._constant is None:
-            refuse("index-to-token", f"{operation}: an index and a token compared")
+            refuse("index-to-token", f"{caller}: an index and a token compared")
 
 
 def _value_kind(x: Seq) -> Kind:

@@ -1,4 +1,4 @@
-"""A program: prepare, a step repeated T(n) times, read out. Knows how to run one, not what any of them does.
+"""A program: prepare, a step repeated T(n) times, read out; and how to run one.
 
     prepare(row)          the row of the question → named sequences, the state
     step(seq, row)        takes any of them by name, and `row`, the question itself, at every step
@@ -6,9 +6,11 @@
     readout(seq, row)     the state → the output row
 
 T comes from the sizes of the question: of `1 0 1 + 1 1 0` with `+` as separator they are (3, 3), and a loop's
-`times` is called with them. A program may have several loops, one after the other, and a loop's body may hold
-loops. Before anything runs, every function is checked; while it runs, every iteration of a step must do the
-same operations as the first one ever did.
+`times` is called with them. A program may have several loops, one after the other, and a loop's body may hold loops.
+
+The functions come from a checked file (`Program.file` names it; `looped.rasp.lint.load` makes such a program), or
+they are Python functions of the user's own process. Of the second, no source is checked: only the sequences refuse
+what breaks a rule while it runs, and every iteration of a step must do the same operations as the first.
 """
 
 from __future__ import annotations
@@ -16,19 +18,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NoReturn
 
 import numpy as np
 
 from looped.errors import InputError
-from looped.rasp.living import require_legal
-from looped.rasp.rules import LegalityError, Violation, function_place
-from looped.rasp.sequence import Array, Kind, Seq, kind_of, recording, seq, unwrap
+from looped.rasp.attention import Array
+from looped.rasp.lint_rules import LegalityError, Violation, function_place
+from looped.rasp.sequence import Kind, Seq, kind_of, recording, seq, unwrap
 from looped.vocab import EOS, IGNORED, Vocab
 
 BLANK = -1  # no token at all, printed `·`: what comes in from the left of a row
 ROW = "row"  # the name under which every function may ask for the question's row
+MOST_STEPS = 10_000_000  # of a run
+MOST_POSITIONS = 1 << 20  # of a row
 
 State = dict[str, Seq]
 Function = Callable[..., State] | Callable[..., Seq]
@@ -41,6 +45,12 @@ class Loop:
     body: Callable[..., State] | tuple[Callable[..., State] | Loop, ...]
     times: Callable[..., int]
 
+    def __post_init__(self) -> None:
+        if not self.parts or not all(callable(part) or isinstance(part, Loop) for part in self.parts):
+            raise InputError("a Loop's body is a function, or a tuple of functions and loops")
+        if not callable(self.times):
+            raise InputError("a Loop's times is a function of the question's sizes")
+
     @property
     def parts(self) -> tuple[Callable[..., State] | Loop, ...]:
         """The body as a tuple, whether it was one step or several parts."""
@@ -48,7 +58,8 @@ class Loop:
 
     def count(self, sizes: Sequence[int]) -> int:
         """How many steps it does for a question of these sizes, loops inside counted out."""
-        return _times(self, sizes) * sum(p.count(sizes) if isinstance(p, Loop) else 1 for p in self.parts)
+        inside = sum(part.count(sizes) if isinstance(part, Loop) else 1 for part in self.parts)
+        return _times(self, sizes) * inside
 
     def all_loops(self) -> Iterator[Loop]:
         """This loop and every loop inside."""
@@ -79,15 +90,38 @@ class Program:
     example: str  # a question's tokens separated by spaces, at least two to a part
     separators: tuple[str, ...] = ()  # tokens between the parts of a question
     tokens: tuple[str, ...] = ()  # variables that hold token ids, printed by their names
-    _signatures: dict[Function, object] = field(default_factory=dict, repr=False, compare=False)
+    _signatures: dict[Function, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        for name in ("loops", "separators", "tokens"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        self._check_fields()
         for name in (*self.separators, *self.example.split()):
             self.vocab.id(name)
         for function in self.functions:
-            if not inspect.isfunction(function) or function.__name__ == "<lambda>":
+            if not callable(function) or getattr(function, "__name__", "<lambda>") == "<lambda>":
                 raise InputError(f"{self.name}: prepare, steps and readout must be functions with a name")
             _check_parameters(function)
+
+    def _check_fields(self) -> None:
+        """Raise unless every field has the type that it must have."""
+        texts = (*self.separators, *self.tokens) if _is_tuple(self.separators, self.tokens) else (None,)
+        if not all(isinstance(text, str) for text in (self.name, self.example, *texts)):
+            raise InputError(
+                "a Program's name and example are text, its separators and tokens tuples of text"
+            )
+        if not isinstance(self.vocab, Vocab):
+            raise InputError(f"a Program's vocab is a Vocab, not {type(self.vocab).__name__}")
+        if not _is_tuple(self.loops) or not all(isinstance(loop, Loop) for loop in self.loops):
+            raise InputError("a Program's loops are a tuple of Loop(...)")
+        if not all(callable(f) for f in (self.prepare, self.readout, self.answer_size)):
+            raise InputError("a Program's prepare, readout and answer_size are functions")
+
+    @property
+    def file(self) -> str | None:
+        """The checked file that it is interpreted from, or None if it is made of Python functions."""
+        return function_place(self.prepare)[0] if hasattr(self.prepare, "place") else None
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:
@@ -132,10 +166,18 @@ class Program:
     def row(self, question: Sequence[str], size: int | None = None) -> Array:
         """The row of a question's token names: `1 0` becomes `1 0 > # #`, long enough for the answer."""
         ids = [*self.vocab.encode(question), self.vocab.eoq]
-        room = len(ids) + self.answer_size(*self.sizes(ids)) if size is None else size
+        room = len(ids) + self._answer_size(ids) if size is None else size
+        if room > MOST_POSITIONS:
+            refuse_function(self.prepare, f"a row of {room} positions, more than {MOST_POSITIONS}", "budget")
         if room < len(ids):
             raise InputError(f"{self.name}: a row of {room} is too short for a question of {len(ids) - 1}")
         return np.array(ids + [self.vocab.eos] * (room - len(ids)), dtype=np.int64)
+
+    def _answer_size(self, ids: Sequence[int]) -> int:
+        size = self.answer_size(*self.sizes(ids))
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            raise InputError(f"{self.name}: answer_size must give a number of tokens, not {size!r:.40}")
+        return size
 
     def answer(self, row: Array, output: Array) -> list[str]:
         """The answer's token names: what the output holds from the end-of-question mark to the first `#`."""
@@ -165,8 +207,7 @@ def run(program: Program, rows: Array | Sequence[Sequence[int]], extra: int = 0)
 
 
 def evaluate(function: Callable[..., Seq], *rows: object) -> Array:
-    """The output of a straight-line program, a function of sequences: checked, then called."""
-    require_legal(function)
+    """The output of a straight-line program, a function of sequences."""
     output = function(*[seq(row) for row in rows])
     if not isinstance(output, Seq):
         raise InputError(f"{function.__name__} must return a sequence, not {type(output).__name__}")
@@ -176,8 +217,12 @@ def evaluate(function: Callable[..., Seq], *rows: object) -> Array:
 def unroll(
     program: Program, rows: Array, sizes: tuple[int, ...], extra: int = 0
 ) -> Iterator[tuple[int, str, State]]:
-    """Yields (0, "prepare", state) and then (step number, step's name, state) after every step."""
-    require_legal_program(program)
+    """Yield (0, "prepare", state) and then (step number, step's name, state) after every step."""
+    steps = program.total(sizes)
+    if steps > MOST_STEPS:
+        refuse_function(
+            program.prepare, f"the program asks for {steps} steps, more than {MOST_STEPS}", "budget"
+        )
     row = seq(rows)
     state = _returned(program, program.prepare, _call(program, program.prepare, {}, row), {})
     yield 0, program.prepare.__name__, state
@@ -187,15 +232,6 @@ def unroll(
             number += 1
             state = _returned(program, step, _call(program, step, state, row), state)
             yield number, step.__name__, state
-
-
-def require_legal_program(program: Program) -> None:
-    """Raises `LegalityError` for the first broken rule in the text of a program's functions."""
-    for function in program.functions:
-        require_legal(function)
-    for loop in program.loops:
-        for part in loop.all_loops():
-            require_legal(part.times, scalar=True)
 
 
 def read_out(program: Program, state: State, rows: Array) -> Seq:
@@ -220,14 +256,14 @@ def _schedule(loop: Loop, sizes: tuple[int, ...], extra: int) -> Iterator[Callab
 def _times(loop: Loop, sizes: Sequence[int]) -> int:
     times = loop.times(*sizes)
     if isinstance(times, bool) or not isinstance(times, int) or times < 0:
-        raise InputError(f"a loop's times must be a number of steps, not {times!r}")
+        raise InputError(f"a loop's times must be a number of steps, not {times!r:.40}")
     return times
 
 
 def _call(program: Program, function: Function, state: State, row: Seq) -> object:
-    """Calls with the arguments it names; its operations must be those of every call before."""
+    """Call with the arguments it names; its operations must be those of every call before."""
     known = {**state, ROW: row}
-    names = list(inspect.signature(function).parameters)
+    names = parameters(function)
     for name in names:
         if name not in known:
             have = ", ".join(known)
@@ -238,6 +274,16 @@ def _call(program: Program, function: Function, state: State, row: Seq) -> objec
     if signature != operations:
         refuse_function(function, "its operations differed between two iterations or two lengths")
     return result
+
+
+@lru_cache(maxsize=4096)
+def parameters(function: Function) -> tuple[str, ...]:
+    """The names of a function's parameters."""
+    return tuple(inspect.signature(function).parameters)
+
+
+def _is_tuple(*values: object) -> bool:
+    return all(isinstance(value, tuple) for value in values)
 
 
 def _returned(program: Program, function: Function, result: object, before: State) -> State:
@@ -256,7 +302,7 @@ def _returned(program: Program, function: Function, result: object, before: Stat
 
 
 def _by_sizes(program: Program, rows: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """Groups rows whose questions have equal sizes, so that each group runs as one batch."""
+    """Group rows whose questions have equal sizes, so that each group runs as one batch."""
     names = len(program.vocab)
     if rows.min() < 0 or rows.max() >= names:
         raise InputError(f"{program.name}: a row holds ids from 0 to {names - 1}")
@@ -268,7 +314,7 @@ def _by_sizes(program: Program, rows: Array) -> Iterator[tuple[tuple[int, ...], 
 
 
 def _check_parameters(function: Function) -> None:
-    if function.__closure__ is not None:
+    if getattr(function, "__closure__", None) is not None:
         refuse_function(function, "it captures names of an enclosing function", rule="hidden-state")
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.default is not parameter.empty:
@@ -276,9 +322,10 @@ def _check_parameters(function: Function) -> None:
 
 
 def refuse_function(function: Function, detail: str, rule: str = "step-varies") -> NoReturn:
-    """Raises a `LegalityError` that points at a function's first line."""
-    file, line = function_place(function)
-    raise LegalityError(Violation(rule, file, line, f"{function.__name__}: {detail}"))
+    """Raise a `LegalityError` at a function's first line."""
+    place = function_place(function)
+    located = hasattr(function, "place")
+    raise LegalityError(Violation(rule, *place, f"{function.__name__}: {detail}"), located)
 
 
 def _text(program: Program, ids: Sequence[int]) -> str:

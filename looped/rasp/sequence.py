@@ -1,32 +1,34 @@
-"""The sequence: one value a position, for one row or a batch of rows. Knows the rules, no program.
+"""The sequence: one value per position, for one row or a batch of rows. Knows the rules, no program.
 
-A `Seq` wraps an integer or boolean array of shape [..., n]. Operators work position by position and every one
-checks the rules while it runs, by the *kind* of what it is given:
+A `Seq` wraps an integer or boolean array of shape [..., n]. Operators work position by position, and each checks
+the rules while it runs, by the *kind* of its operands:
 
     token   a small integer                    + - * // % & | ^ ~ and comparison
     bool    true or false                      the same; counts as 0 or 1 beside a token
     index   a position, or a count of them     comparison, + 1, - 1 and nothing else
 
-Whatever would let Python look inside (`if seq`, `seq[0]`, `len(seq)`, `np.sum(seq)`) raises `LegalityError`.
-The interpreter itself reads a sequence with `unwrap`.
+What would let Python read the values (`if seq`, `seq[0]`, `len(seq)`, `f"{seq}"`, `np.sum(seq)`) raises
+`LegalityError`. The code around a program reads a sequence with `unwrap`.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
-from typing import Any, NoReturn
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from looped.errors import InputError
-from looped.rasp.rules import refuse
+from looped.rasp.attention import Array
+from looped.rasp.lint_rules import refuse
 
-Array = NDArray[Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 TOKEN_LIMIT = 2**15  # tokens lie strictly between -limit and +limit: finite precision, as in a Transformer
 
 
@@ -43,7 +45,7 @@ _operations: ContextVar[list[tuple[object, ...]] | None] = ContextVar("operation
 
 @contextmanager
 def recording() -> Iterator[list[tuple[object, ...]]]:
-    """Collects the name and the constants of every operation done inside, to compare two iterations by."""
+    """Collect name and constants of every operation done inside, to compare two iterations."""
     log: list[tuple[object, ...]] = []
     token = _operations.set(log)
     try:
@@ -53,10 +55,33 @@ def recording() -> Iterator[list[tuple[object, ...]]]:
 
 
 def record(name: str, *constants: object) -> None:
-    """Notes that an operation is done, with every argument that is not a sequence."""
+    """Note that an operation is done, with every argument that is not a sequence."""
     log = _operations.get()
     if log is not None:
         log.append((name, *constants))
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {}  # everything that a program may call, by name
+
+
+def operation(function: Callable[P, R]) -> Callable[P, R]:
+    """Register an operation of the language.
+
+    An argument with an attribute `operations` brings its own meaning of every operation: so the compiler runs a
+    program on symbols.
+    """
+    name = function.__name__
+
+    @functools.wraps(function)
+    def dispatch(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not args or type(args[0]) is not Seq:
+            for value in (*args, *kwargs.values()):
+                if hasattr(value, "operations"):
+                    return getattr(value.operations, name)(*args, **kwargs)  # type: ignore[no-any-return]
+        return function(*args, **kwargs)
+
+    OPERATIONS[name] = dispatch
+    return dispatch
 
 
 class Seq:
@@ -70,7 +95,7 @@ class Seq:
         self._kind = kind
         self._constant = constant  # the value, where it is one and the same at every position by construction
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # for a person at a prompt; a file has no text formatting
         return f"Seq({self._kind.value}, {np.array2string(self._data.astype(int), threshold=40)})"
 
     # --- arithmetic ----------------------------------------------------------------------------------------
@@ -178,7 +203,7 @@ class Seq:
 def seq(values: object) -> Seq:
     """A sequence from plain values: a list of integers or booleans, a list of such rows, or an array.
 
-    This is the way in for whoever runs a program; a program itself never calls it.
+    For the code that runs a program; a program itself never calls it.
     """
     if isinstance(values, Seq):
         return values
@@ -203,7 +228,7 @@ def token(data: Array) -> Seq:
 
 
 def unwrap(x: Seq) -> Array:
-    """The array inside a sequence: for the interpreter and whoever reads a result, never for a program."""
+    """The array inside a sequence: for the code around a program, never for a program."""
     return x._data
 
 
@@ -295,3 +320,41 @@ def _divisor(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InputError(f"// and %: the divisor must be a positive integer, not {value!r}")
     return value
+
+
+# --- arguments of operations -------------------------------------------------------------------------------
+def need_seq(operation: str, name: str, value: object) -> Seq:
+    """Return the value if it is a sequence."""
+    if not isinstance(value, Seq):
+        raise InputError(f"{operation}: {name} must be a sequence, not {type(value).__name__}")
+    return value
+
+
+def need_same(operation: str, name: str, x: object, other: str, y: object) -> None:
+    """Raise unless both are sequences of equal shape."""
+    a, b = unwrap(need_seq(operation, name, x)).shape, unwrap(need_seq(operation, other, y)).shape
+    if a[-1] != b[-1]:
+        raise InputError(f"{operation}: {name} has {a[-1]} positions and {other} {b[-1]}, they must be equal")
+    try:
+        np.broadcast_shapes(a, b)
+    except ValueError:
+        raise InputError(
+            f"{operation}: {name} and {other} must have the same rows, not {a} and {b}"
+        ) from None
+
+
+def need_int(operation: str, name: str, value: object, least: int | None = None) -> int:
+    """Return the value if it is an integer: a number of at least `least`, or a token."""
+    if not isinstance(value, int):
+        raise InputError(f"{operation}: {name} must be an integer, not {type(value).__name__}")
+    if least is not None and value < least:
+        raise InputError(f"{operation}: {name} must be at least {least}, not {value}")
+    if least is None and abs(value) >= TOKEN_LIMIT:
+        refuse("precision", f"{operation}: {name} is {value}, beyond {TOKEN_LIMIT - 1}")
+    return value
+
+
+def need_callable(operation: str, name: str, value: object) -> None:
+    """Raise unless the value is a function."""
+    if not callable(value):
+        raise InputError(f"{operation}: {name} must be a function, not {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""What a program did: every variable after every step, for people, for scripts and for figures.
+"""A trace of a program: every variable after every step, as a table, as JSON and as grids for figures.
 
 step  variable  1 0 > # #
    0  seq       1 0 # # #
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from looped.rasp.attention import Array
 from looped.rasp.program import BLANK, Program, read_out, unroll
-from looped.rasp.sequence import Array, Kind, kind_of, unwrap
+from looped.rasp.sequence import Kind, kind_of, unwrap
 from looped.vocab import EOQ, IGNORED
 
 GAP = "…"
@@ -96,7 +97,7 @@ class Trace:
 
 
 def trace(program: Program, row: Array | Sequence[int], keep: Container[int | None] | None = None) -> Trace:
-    """Runs a program on one row of ids and keeps every variable after every step (or the steps in `keep`)."""
+    """Run a program on one row of ids and keep every variable after every step (or the steps in `keep`)."""
     ids = np.asarray(row, dtype=np.int64)
     entries = []
     for number, by, state in unroll(program, ids, program.sizes(ids.tolist())):

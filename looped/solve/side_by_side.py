@@ -19,8 +19,9 @@ import torch
 from looped import tasks
 from looped.compiler.compiled import Compiled, compile_program
 from looped.errors import InputError
+from looped.rasp.attention import Array
 from looped.rasp.program import Program, read_out, unroll
-from looped.rasp.sequence import Array, unwrap
+from looped.rasp.sequence import unwrap
 from looped.solve import solver
 from looped.solve.sources import load, own
 

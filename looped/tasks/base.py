@@ -50,6 +50,8 @@ class Paper:
     interval: int  # gradient steps between two increases of the maximum length
     ema: float  # decay of the weight average, 0 for none
     test_length: int  # the length at which the paper shows accuracy ≈ 1
+    vocab: int = 6  # token ids of the authors' model, those that the task does not use included
+    embedding: bool = False  # tokens are read in through an Embedding there, not a Linear on one-hot tokens
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,9 @@ class UniqueSet(Task):
     name = "unique_set"
     summary = "the different symbols (0 to 49), in order of appearance"
     vocab = Vocab(tuple(str(i) for i in range(ALPHABET)))
-    paper = Paper(max_length=19, layers=3, heads=8, interval=1000, ema=0.0, test_length=35)
+    paper = Paper(
+        max_length=19, layers=3, heads=8, interval=1000, ema=0.0, test_length=35, vocab=60, embedding=True
+    )
     long = Long(layers=3, width=128, heads=8, bands=(2, 2, 2, 2))  # fifty symbols have to be told apart
     families = (draws.UNIFORM, "repeated", "mixed", "few", "distinct")
     example = "1 4 2 2 4 3"

@@ -15,7 +15,7 @@ from looped.training import start
 Lengths = Literal["stratified", "iid"]
 Window = Literal["last", "random"]
 Trailing = Literal["batch", "own"]
-Products = Literal["auto", "fp32", "bf16"]
+Products = Literal["auto", "fp32", "tf32", "bf16"]
 Supervision = Literal["last", "best", "expected"]
 LARGEST_BATCH = 1 << 20  # problems, beyond which somebody has mistyped
 
@@ -47,6 +47,7 @@ class TrainConfig:
     )
     extra: int = 0  # up to so many loop steps past T, drawn for each problem: the answer has to be held
     noise: float = 0.0  # added to the state before every step; its deviation is drawn per problem, up to this
+    hold: int = 0  # gradient steps at the peak learning rate after the last length has had its interval
     warmup: int = 0  # gradient steps from 0 to the peak learning rate
     cooling: float = 0.0  # the learning rate falls as (maximum length)^-cooling while that grows; 0: held
     betas: tuple[float, float] = (0.9, 0.999)  # AdamW's
@@ -54,9 +55,12 @@ class TrainConfig:
     clip: float = 1.0  # largest gradient norm of a seed
     steady: float = 0.0  # how many times a problem's gradient may grow on its way back; 0: any
     ema: float = 0.0  # decay of the average of the weights that is evaluated; 0: the weights themselves
+    late_ema: bool = False  # the average starts when the learning rate begins to fall, not at the first step
     backprop: int = 0  # loop steps the gradient flows through, per problem; 0: all
     window: Window = "last"  # so many last ones, or each problem's own number of them, drawn from 1 up to it
-    products: Products = "auto"  # precision of matrix products; auto: bf16 on CUDA, fp32 on the CPU
+    products: Products = (
+        "auto"  # precision of matrix products; auto: bf16 on CUDA, fp32 on the CPU; tf32: CUDA alone
+    )
     checkpointing: bool = (
         False  # keep only each step's state and recompute the rest, so that memory hardly grows with T
     )
@@ -94,7 +98,7 @@ class TrainConfig:
             raise InputError(f"AdamW's betas must be in [0, 1), not {self.betas}")
         if not 0 <= self.ema < 1:
             raise InputError(f"the weight average's decay must be in [0, 1), not {self.ema}")
-        for name in ("weight_decay", "warmup", "backprop", "extra", "noise", "cooling", "steady"):
+        for name in ("weight_decay", "warmup", "hold", "backprop", "extra", "noise", "cooling", "steady"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} must not be negative, but is {getattr(self, name)}")
         if min(self.lr) <= 0 or self.clip <= 0:
@@ -134,8 +138,10 @@ class TrainConfig:
             raise InputError(f"init={self.init} is for fop-loop-adaptive, with or without injection")
         if self.keep_zeros and not start.parse(self.init).compiled:
             raise InputError("keep_zeros is for init=compiled, where nearly all weights are 0")
-        if self.model.vocab != len(task.vocab):
-            raise InputError(f"a model of {task.name} has {len(task.vocab)} tokens, not {self.model.vocab}")
+        if self.model.vocab < len(task.vocab):
+            raise InputError(
+                f"a model of {task.name} has at least {len(task.vocab)} tokens, not {self.model.vocab}"
+            )
 
     @property
     def name(self) -> str:
@@ -145,8 +151,8 @@ class TrainConfig:
 
     @property
     def curriculum_end(self) -> int:
-        """The gradient step from which the learning rate falls: the last length has had its interval."""
-        return min(self.stage_end(max(self.max_length, self.start_length)), self.steps)
+        """The gradient step from which the learning rate falls: the last length has had its interval, and `hold`."""
+        return min(self.stage_end(max(self.max_length, self.start_length)) + self.hold, self.steps)
 
     def stage_end(self, longest: int) -> int:
         """The gradient step from which problems longer than `longest` are seen, if there are any."""

@@ -82,6 +82,8 @@ class Engine:
             raise InputError(f"{self.world.size} processes cannot share a batch of {config.batch}")
         cuda = self.device.type == "cuda"
         self.precision = precision or product_dtype(config, cuda)
+        if cuda:  # for the whole process, as torch has it
+            torch.backends.cuda.matmul.allow_tf32 = config.products == "tf32"
         self.graphs = cuda and self.world.size == 1 if graphs is None else graphs
         self.fused = fused  # where it can be taken; never is for comparing with it
         self.task, self.method = tasks.get(config.task), methods.get(config.method)
@@ -110,6 +112,8 @@ class Engine:
         if self._stage is None or self._stage.longest != longest:
             self._graph = self._fused = None  # gives their memory back before the next stage takes its own
             self._stage = self.stage(longest)
+        if self.moments.average is not None and self.done == self._average_from:
+            self.moments.average.copy_(self.weights)
         share = curriculum.lr_share(self.config, self.done)
         self._hyper.copy_(torch.tensor(optimizer.hyper(self.config, share, self.done)))
         if self.graphs and self._stage.plan is not None:
@@ -125,8 +129,15 @@ class Engine:
 
     @property
     def evaluated_weights(self) -> Float[Tensor, "S P"]:
-        """The weights that count: their average where the run keeps one."""
-        return self.weights if self.moments.average is None else self.moments.average
+        """The weights that count: their average where the run keeps one and it has begun."""
+        if self.moments.average is None or self.done <= self._average_from:
+            return self.weights
+        return self.moments.average
+
+    @property
+    def _average_from(self) -> int:
+        """The gradient step at which the average starts from the weights."""
+        return self.config.curriculum_end if self.config.late_ema else 0
 
     # --- one stage -----------------------------------------------------------------------------------------
     def stage(self, longest: int) -> Stage:
@@ -318,6 +329,8 @@ class Engine:
 
 def product_dtype(config: TrainConfig, cuda: bool) -> torch.dtype:
     """What products run in: as configured, or else what the model asks for, and bf16 on CUDA if that is fp32."""
+    if config.products == "tf32" and not cuda:
+        raise InputError("products=tf32 needs a GPU: choose fp32, bf16 or auto on a CPU")
     if config.products != "auto":
         return torch.bfloat16 if config.products == "bf16" else torch.float32
     own: torch.dtype = getattr(torch, config.model.precision)

@@ -82,4 +82,8 @@ class Folding:
         for place, tensor, grad in zip(self.model.fold(out, unfold).tensors(), folded, grads, strict=True):
             if place is not tensor:  # of no stack: used as it is, so its gradient is its own
                 place.copy_(grad)
+        views = self.model.layout.views(out)
+        if "embed.bias" in views:  # folded into the embedding: both have its gradient
+            views["embed"].copy_(grads[0])
+            views["embed.bias"].copy_(grads[0].sum(1))
         return out

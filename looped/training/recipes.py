@@ -24,8 +24,19 @@ from looped.training import start
 from looped.training.config import TrainConfig
 
 
+def paper_model(task: Task, method: Method) -> ModelConfig:
+    """The paper's model for a task under a method, started as the authors' code starts it.
+
+    Its vocabulary has the authors' size, though a task uses fewer ids: torch's default start depends on it.
+    """
+    if method.universal:  # not in the authors' code
+        return block_for(task, method)
+    start = "embedding" if task.paper.embedding else "linear"
+    return block_for(task, method, vocab=max(task.paper.vocab, len(task.vocab)), initialisation=start)
+
+
 def block_for(task: Task, method: Method, **changes: object) -> ModelConfig:
-    """The paper's model for a task under a method."""
+    """A model of the paper's depth and heads for a task under a method, started as GPT-2 is."""
     base = ModelConfig(
         vocab=len(task.vocab),
         layers=task.paper.layers * method.depth,
@@ -38,18 +49,25 @@ def block_for(task: Task, method: Method, **changes: object) -> ModelConfig:
 
 
 def paper(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
-    """The paper's training, to the letter."""
+    """The paper's training, to the letter.
+
+    Where text and released code differ, or the text is silent, this follows the code, except for the average of the
+    weights, which the text names and no released configuration has. In the code the learning rate starts to fall one
+    interval after the last length has had its own, and an average, where there is one, starts at that step too.
+    """
     return TrainConfig(
         task=task.name,
         method=method.name,
         recipe="paper",
-        model=block_for(task, method),
+        model=paper_model(task, method),
         seeds=seeds,
         max_length=task.paper.max_length,
         steps=100_000,
         interval=task.paper.interval,
+        hold=task.paper.interval,
         lr=(1e-4,),
         ema=task.paper.ema,
+        late_ema=task.paper.ema > 0,
     )
 
 
@@ -89,6 +107,7 @@ def fast(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
         recipe="fast",
         steps=steps,
         interval=steps * 2 // 5 // task.paper.max_length,
+        hold=0,
         lr=(4e-4 if looped else 1e-4,),
         noise=0.2 if disturbed else 0.0,
         warmup=200,
@@ -96,6 +115,7 @@ def fast(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
         lengths="stratified",
         trailing="batch" if method.universal else "own",
         ema=0.999 if task.paper.ema else 0.0,
+        late_ema=False,
     )
     return replace(config, **CALMER.get(task.name, {})) if disturbed else config
 
@@ -163,6 +183,7 @@ def long(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
         ),
         steps=block.steps,
         interval=block.interval,
+        hold=0,
         lr=(block.lr,),
         warmup=50,
         betas=(0.9, 0.98),
@@ -174,6 +195,7 @@ def long(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
         halt_cost=0.1,
         steady=block.steady,
         ema=block.ema,
+        late_ema=False,
     )
 
 

@@ -265,7 +265,6 @@ def test_the_command_prints_json_and_a_table(cli: Callable[..., Any]) -> None:
     ("words", "sentence"),
     [
         ("trian", "unknown bench 'trian'; the benches are train, scale"),
-        ("rasp --task copy", "the bench rasp takes no --task"),
         ("memory --seeds 2", "the bench memory takes no --seeds; it takes --task, --device"),
         ("train --precision fp8", "unknown precision 'fp8'"),
         ("train --seeds 0", "at least 1 seed, not 0"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -126,3 +127,56 @@ def test_a_trace_too_large_for_json(cli: Cli) -> None:
     code, out, err = cli("trace", "multiplication", question, "--json")
     assert (code, out) == (2, "")
     assert "leave out --json" in err
+
+
+SWAP = """from looped.rasp import Loop, Program, Seq, State, full, has_seen, where
+from looped.vocab import Vocab
+
+VOCAB = Vocab(("a", "b"))
+EOQ, EOS = VOCAB.eoq, VOCAB.eos
+
+
+def prepare(row: Seq) -> State:
+    return {"seq": row}
+
+
+def step(seq: Seq, row: Seq) -> State:
+    return {"seq": where(has_seen(row, full(row, EOQ)), EOS, 1 - seq)}
+
+
+def readout(seq: Seq) -> Seq:
+    return seq
+
+
+def times(n):
+    return 1
+
+
+PROGRAMS = [
+    Program("swap", VOCAB, prepare, (Loop(step, times),), readout, times, "a b"),
+    Program("stay", VOCAB, prepare, (), readout, times, "a b"),
+]
+"""
+
+
+def test_the_program_of_a_file(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(SWAP)
+    code, out, err = cli("trace", file, "aab", "--name", "swap")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == "swap aab: 1 steps, answer empty"
+    assert "   1  seq       1 1 0 3 3" in out.splitlines()
+    assert cli("trace", file, "a a b", "--name", "swap") == (code, out, err)
+    assert (
+        cli("trace", file, "ab")[2] == f"looped: {file} has the programs swap, stay; pick one with --name\n"
+    )
+    assert "compile the file instead" in cli("trace", file, "ab", "--name", "stay", "--model", "compiled")[2]
+
+
+def test_an_illegal_file_is_not_traced(cli: Cli, tmp_path: Path) -> None:
+    file, trap = tmp_path / "mine.py", tmp_path / "trap"
+    file.write_text(SWAP + f"open({str(trap)!r}, 'w')\n")
+    code, out, err = cli("trace", file, "ab", "--name", "swap")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"looped: {file}:{len(SWAP.splitlines()) + 1}: hidden-state: ")
+    assert not trap.exists()

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 
 from looped.compiler.compiled import Compiled
+from looped.rasp.attention import Array
 from looped.rasp.program import Program, read_out, unroll
-from looped.rasp.sequence import Array, unwrap
+from looped.rasp.sequence import unwrap
 
 
 def assert_equal(program: Program, made: Compiled, rows: Array, overrun: int = 2) -> None:

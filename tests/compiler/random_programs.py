@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -90,10 +93,24 @@ LAST = {"t": "{x} % 3", "b": "{x}", "i": "where({b}, {x}, indices(row))"}
 TIMES = ("n", "n + 1", "2 * n", "3", "n * n - n")
 
 
+Choose = Callable[[Sequence[Any]], Any]  # one of several
+
+
 @st.composite
 def program_texts(draw: st.DrawFn) -> str:
+    """The text of a module with one program, drawn by hypothesis."""
+    return program_text(lambda options: draw(st.sampled_from(options)))
+
+
+def seeded_text(seed: int) -> str:
+    """The same from a seed, equal on every machine and every version of Python."""
+    generator = random.Random(seed)
+    return program_text(lambda options: options[int(generator.random() * len(options))])
+
+
+def program_text(choose: Choose) -> str:
     """The text of a module with one program."""
-    kinds = {f"s{i}": draw(st.sampled_from("tbi")) for i in range(draw(st.integers(1, 2)))}
+    kinds = {f"s{i}": choose("tbi") for i in range(choose((1, 2)))}
     kinds["s0"] = "t"  # what is read out
     names = (f"x{i}" for i in itertools.count())
 
@@ -101,13 +118,13 @@ def program_texts(draw: st.DrawFn) -> str:
         while "{" in form:
             field = form[form.index("{") + 1]
             if field in "tbi":
-                value = draw(st.sampled_from([n for n, kind in known.items() if kind == field]))
+                value = choose([n for n, kind in known.items() if kind == field])
             elif field == "x":
                 value = x
             elif field == "p":
-                value = draw(st.sampled_from(PREDICATES))
+                value = choose(PREDICATES)
             else:
-                value = str(draw(st.integers(1, 4) if field == "m" else st.integers(0, 2)))
+                value = str(choose((1, 2, 3, 4) if field == "m" else (0, 1, 2)))
             form = form.replace("{" + field + "}", value, 1)
         return form
 
@@ -115,9 +132,9 @@ def program_texts(draw: st.DrawFn) -> str:
         lines = [f"t = {fill('row % {m}', {})}", f"b = {fill('row == {c}', {})}", "i = indices(row)"]
         known |= {"t": "t", "b": "b", "i": "i"}
         for _ in range(size):
-            kind = draw(st.sampled_from("tbi"))
+            kind = choose("tbi")
             name = next(names)
-            lines.append(f"{name} = {fill(draw(st.sampled_from(FORMS[kind])), known)}")
+            lines.append(f"{name} = {fill(choose(FORMS[kind]), known)}")
             known[name] = kind
         return lines
 
@@ -131,14 +148,14 @@ def program_texts(draw: st.DrawFn) -> str:
     first = ", ".join(f'"{name}": {fill(FIRST[kind], {})}' for name, kind in kinds.items())
     text = [HEADER, "def prepare(row: Seq) -> State:", f"    return {{{first}}}", ""]
     loops = []
-    for i in range(draw(st.integers(1, 2))):
+    for i in range(choose((1, 2))):
         known = dict(kinds)
-        lines = body(known, draw(st.integers(1, 4)))
+        lines = body(known, choose((1, 2, 3, 4)))
         text += [f"def step{i}({', '.join(kinds)}, row: Seq) -> State:"]
         text += [f"    {line}" for line in [*lines, f"return {result(known)}"]] + [""]
-        loops.append(f"Loop(step{i}, times=lambda n: {draw(st.sampled_from(TIMES))})")
+        loops.append(f"Loop(step{i}, times=lambda n: {choose(TIMES)})")
     known = {"s0": "t"}
-    lines = body(known, draw(st.integers(0, 2)))
+    lines = body(known, choose((0, 1, 2)))
     newest = [n for n, k in known.items() if k == "t"][-1]
     text += ["def readout(s0: Seq, row: Seq) -> Seq:", *(f"    {line}" for line in lines)]
     text += [f"    return ({newest} + s0) % 3", ""]

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from looped.compiler.compiled import compile_program
+from looped.compiler.errors import LIMITS
 from looped.compiler.picture import draw
-from looped.compiler.refusal import LIMITS
 from looped.rasp import programs
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "compiler.md").read_text(encoding="utf-8")

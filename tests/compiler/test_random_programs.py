@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, reject, settings
 from random_programs import load, program_texts
 
 from looped.compiler.compiled import compile_program
-from looped.compiler.refusal import CompileError
+from looped.compiler.errors import CompileError
 
 NUMBERS = itertools.count()
 
@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("programs")
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=program_texts())
 def test_a_random_program_equals_the_interpreter_at_every_step(folder: Path, text: str) -> None:
     program = load(text, folder / f"random_{next(NUMBERS)}.py")

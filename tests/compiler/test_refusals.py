@@ -8,11 +8,11 @@ import pytest
 from random_programs import HEADER, load
 
 from looped.compiler.compiled import compile_program
-from looped.compiler.refusal import LIMITS, CompileError
-from looped.compiler.source import find
+from looped.compiler.errors import LIMITS, CompileError
 from looped.errors import InputError
 from looped.rasp import programs
-from looped.rasp.rules import LegalityError
+from looped.rasp.lint_rules import LegalityError
+from looped.rasp.programs import find
 
 PROGRAM = """
 def prepare(row: Seq) -> State:

@@ -128,7 +128,7 @@ def test_a_bad_argument_is_named(name: str) -> None:
 
 
 def test_every_operation_has_a_bad_argument() -> None:
-    from looped.rasp.syntax import OPERATIONS
+    from looped.rasp.sequence import OPERATIONS
 
     tried = {name.split()[0] for name in BAD}
     assert set(OPERATIONS) - {"equals", "leq", "lt", "geq", "gt"} <= tried

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from looped.rasp import RULES
-from looped.rasp.checker import check_file
+from looped.rasp.lint import check_file
 from looped.rasp.programs import PROGRAMS
-from looped.rasp.syntax import OPERATIONS
+from looped.rasp.sequence import OPERATIONS
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "nrasp.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"^```python\n(.*?)^```$", GUIDE, flags=re.M | re.S)

@@ -1,6 +1,5 @@
-"""The table of legal and illegal programs, judged by running and by `looped check`."""
+"""The table of legal and illegal programs: checked as files, and run as Python functions of one's own process."""
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -9,10 +8,8 @@ from typing import Any
 import cases
 import pytest
 
-from looped.rasp import LegalityError, Program, evaluate, run
-from looped.rasp.checker import PROBES, check_file, probes
-
-Cli = Callable[..., Any]
+from looped.rasp import LegalityError, Program, evaluate, run, seq, unwrap
+from looped.rasp.lint import PROBES, check_file, load, probes
 
 
 @pytest.fixture
@@ -25,55 +22,22 @@ def write(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("case", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def as_python(text: str) -> ModuleType:
+    module = ModuleType("case")
+    exec(compile(cases.HEADER + text, "<no file>", "exec"), module.__dict__)
     return module
 
 
-def execute(module: ModuleType) -> None:
-    """Runs a case the way a person would: the program on questions, or the function f on rows."""
-    if hasattr(module, "PROGRAM"):
-        program: Program = module.PROGRAM
-        for question in probes(program):
-            run(program, program.row(question))
-    else:
-        for row in PROBES:
-            evaluate(module.f, row)
+def results(program: Program | Callable[..., Any]) -> list[object]:
+    """What a program gives on questions, or a function on rows."""
+    if isinstance(program, Program):
+        return [run(program, program.row(question)).tolist() for question in probes(program)]
+    return [evaluate(program, row).tolist() for row in PROBES]
 
 
 def test_the_table_is_large_enough() -> None:
     assert len(cases.ILLEGAL) >= 25
     assert len(cases.LEGAL) >= 25
-
-
-@pytest.mark.parametrize("name", cases.ILLEGAL)
-def test_running_refuses(name: str, write: Callable[[str], Path]) -> None:
-    case = cases.ILLEGAL[name]
-    path = write(case.text)
-    with pytest.raises(LegalityError) as refused:
-        execute(load(path))
-    assert refused.value.rule == case.rule, str(refused.value)
-    assert refused.value.line == cases.line_of(case.text)
-    assert str(refused.value).startswith(f"{path}:{refused.value.line}: {case.rule}: ")
-
-
-@pytest.mark.parametrize("name", [name for name, case in cases.ILLEGAL.items() if case.runtime])
-def test_running_without_source_refuses(name: str) -> None:
-    """With no text to read, the sequences themselves still refuse."""
-    case = cases.ILLEGAL[name]
-
-    def run_text() -> None:
-        module = ModuleType("case")
-        exec(compile(cases.HEADER + case.text, "<no file>", "exec"), module.__dict__)
-        execute(module)
-
-    with pytest.raises(LegalityError) as refused:
-        run_text()
-    assert refused.value.line == cases.line_of(case.text)
 
 
 @pytest.mark.parametrize("name", cases.ILLEGAL)
@@ -83,17 +47,39 @@ def test_check_refuses(name: str, write: Callable[[str], Path]) -> None:
     report = check_file(path)
     assert not report.legal
     places = [(violation.rule, violation.line) for violation in report.violations]
-    assert (case.rule, cases.line_of(case.text)) in places
+    assert (case.rule, cases.line_of(case.text)) in places, [str(v) for v in report.violations]
     assert all(violation.file == str(path) for violation in report.violations)
+    with pytest.raises(LegalityError):
+        load(path)
+
+
+@pytest.mark.parametrize("name", [name for name, case in cases.ILLEGAL.items() if case.runtime])
+def test_python_functions_are_refused_while_they_run(name: str) -> None:
+    """No file and nothing to check: the sequences themselves refuse, at the program's line."""
+    case = cases.ILLEGAL[name]
+
+    def run_text() -> None:
+        module = as_python(case.text)
+        results(getattr(module, "PROGRAM", None) or module.f)
+
+    with pytest.raises(LegalityError) as refused:
+        run_text()
+    assert refused.value.line == cases.line_of(case.text)
 
 
 @pytest.mark.parametrize("name", cases.LEGAL)
-def test_running_accepts(name: str, write: Callable[[str], Path]) -> None:
-    execute(load(write(cases.LEGAL[name])))
-
-
-@pytest.mark.parametrize("name", cases.LEGAL)
-def test_check_accepts(name: str, write: Callable[[str], Path]) -> None:
-    report = check_file(write(cases.LEGAL[name]))
+def test_check_accepts_and_the_interpreter_gives_what_python_gives(
+    name: str, write: Callable[[str], Path]
+) -> None:
+    path = write(cases.LEGAL[name])
+    report = check_file(path)
     assert report.legal, [str(violation) for violation in report.violations]
     assert report.programs in (("f",), ("PROGRAM",))
+    module = as_python(cases.LEGAL[name])
+    if hasattr(module, "PROGRAM"):
+        program = load(path)
+        assert (program.file, module.PROGRAM.file) == (str(path), None)
+        assert results(program) == results(module.PROGRAM)
+    else:
+        (function,) = (report.functions[name] for name in report.programs)
+        assert [unwrap(function(seq(row))).tolist() for row in PROBES] == results(module.f)

@@ -7,7 +7,7 @@ import pytest
 
 from looped.errors import InputError
 from looped.rasp import LegalityError, Loop, Program, Seq, State, evaluate, full, run, shift_right, where
-from looped.rasp.checker import check_program, probes
+from looped.rasp.lint import check_program, probes
 from looped.rasp.programs import PROGRAMS, get
 from looped.vocab import Vocab
 

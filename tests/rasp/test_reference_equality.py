@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from looped.rasp import core, library, matching, reference
-from looped.rasp.attention import ByValue, Dense
+from benchmarks import rasp_reference as reference
+from looped.rasp import attention, core, library
+from looped.rasp.attention import ByValue, Dense, distinct
 from looped.rasp.sequence import Seq, seq, unwrap
-from looped.rasp.values import distinct
 
 Case = tuple[Callable[[Seq, Seq], Seq], Callable[[list[int], list[int]], list[int]]]
 
@@ -143,10 +143,10 @@ def test_sorting_equals_looking_at_values_one_by_one(
     shortcut: str, batch: list[tuple[list[int], list[int]]]
 ) -> None:
     keys, queries = np.array([x for x, _ in batch]), np.array([y for _, y in batch])
-    by_sort = getattr(matching._sorted(keys, queries), shortcut)
-    np.testing.assert_array_equal(getattr(matching, shortcut)(keys, queries), by_sort)
+    by_sort = getattr(attention._sorted(keys, queries), shortcut)
+    np.testing.assert_array_equal(getattr(attention, shortcut)(keys, queries), by_sort)
     many = 10_000 * keys, 10_000 * queries  # too far apart for a table
-    np.testing.assert_array_equal(getattr(matching, shortcut)(*many), by_sort)
+    np.testing.assert_array_equal(getattr(attention, shortcut)(*many), by_sort)
 
 
 @given(batch=rows)

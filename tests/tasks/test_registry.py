@@ -15,7 +15,7 @@ PAPER = {
     "addition": Paper(19, 3, 8, 1600, 0.0, 30),
     "binary_sum": Paper(19, 2, 16, 500, 0.9999, 24),
     "multiplication": Paper(11, 4, 8, 500, 0.0, 16),
-    "unique_set": Paper(19, 3, 8, 1000, 0.0, 35),
+    "unique_set": Paper(19, 3, 8, 1000, 0.0, 35, vocab=60, embedding=True),
 }
 # rows as the authors pad them, at n = 1, 7 and 20
 ROW_SIZES = {

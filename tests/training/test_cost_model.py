@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 import torch
 
-from looped.cli.cost import seconds
 from looped.errors import InputError
 from looped.serial import override
 from looped.training import cost, curriculum, rates, work
 from looped.training.engine import Engine
 from looped.training.fused import FusedLoop
-from looped.training.rates import DEVICES, SMALL, STEPS, Measured
+from looped.training.rates import DEVICES, STEPS, Measured
 from looped.training.recipes import make
 
 
@@ -41,34 +39,6 @@ def test_a_step_that_the_fit_has_not_seen_is_met_too(
         assert predicted_ms(left_out) == pytest.approx(left_out.ms, rel=0.25)
     finally:
         rates.fitted.cache_clear()
-
-
-def test_the_page_tells_what_the_model_says() -> None:
-    """Measured and predicted, length 1,000 and a billion parameters in docs/scale.md."""
-    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
-    for one in STEPS:
-        name, ms = one.task.replace("_", " ") + (", small" if one.changes == SMALL else ""), predicted_ms(one)
-        shown = f"{ms:.3g}" if ms < 1000 else f"{ms:.0f}"
-        off = round(100 * (ms / one.ms - 1), 1) + 0.0  # where the fit is exact, the sign of 0 is rounding
-        assert f"| {name} | {one.seeds} | {one.ms:g} | {shown} | {off:+.1f} % |" in page
-    for run in cost.RUNS:
-        took = cost.estimate(run.config, DEVICES["h200"]).seconds
-        assert f"interval {run.interval} | {run.seconds:g} | {took:.0f} |" in page
-    base = ["lengths=stratified", "steps=12000"]
-    for task in ("parity", "copy", "addition", "binary_sum", "unique_set"):
-        long = override(
-            make(task, "fop-loop-adaptive", "paper", (0,)),
-            [*base, "max_length=1000", "interval=4", "checkpointing=true", "ema=0"],
-        )
-        found = cost.estimate(long, DEVICES["h200"])
-        kept = f"{found.tape_bytes / 2**30:.0f} GiB"
-        assert f"| {kept} | {seconds(found.step_seconds)} | {seconds(found.seconds)} |" in page
-    wide = override(
-        make("copy", "fop-loop-adaptive", "paper", (0,)),
-        [*base, "interval=252", "model.width=6400", "model.heads=50"],
-    )
-    found = cost.estimate(wide, DEVICES["h200"])
-    assert f"| {seconds(found.step_seconds)} | {seconds(found.seconds)} |" in page
 
 
 @pytest.mark.parametrize("run", cost.RUNS, ids=lambda run: run.task)

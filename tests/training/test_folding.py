@@ -22,6 +22,7 @@ CASES = {
     "ordinary": SMALL,
     "nothing fits a tile": replace(SMALL, width=20, expansion=3, vocab=11),
     "wider than a tile": replace(SMALL, layers=1, width=264),
+    "read-in with a bias": replace(SMALL, initialisation="linear"),
     "deep": replace(SMALL, layers=17),
     "start position and mark": replace(SMALL, positions="start", halting="mark"),
     "learned positions": replace(SMALL, positions="learned", max_positions=9),

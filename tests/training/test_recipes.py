@@ -47,7 +47,7 @@ def test_the_papers_settings(task: str, method: str) -> None:
     assert (config.lr, config.batch, config.steps) == ((1e-4,), 64, 100_000)
     assert (config.betas, config.weight_decay, config.clip) == ((0.9, 0.999), 0.01, 1.0)
     assert (config.warmup, config.start_length, config.lengths, config.backprop) == (0, 1, "iid", 0)
-    assert config.curriculum_end == longest * interval
+    assert config.curriculum_end == (longest + 1) * interval  # theirs starts one interval later
     model = config.model
     assert (model.layers, model.heads, model.width) == (layers * blocks, heads, 256)
     assert (model.positions, model.bands, model.expansion) == ("none", (), 4)

@@ -1,8 +1,9 @@
-"""The programs: one file each, its algorithm told at the top. A task's program has the task's name."""
+"""The shipped programs: one file each, with its algorithm at the top. A task's program has the task's name."""
 
 from __future__ import annotations
 
 from looped.errors import InputError
+from looped.rasp import lint
 from looped.rasp.program import Program
 from looped.rasp.programs.addition import ADDITION
 from looped.rasp.programs.binary_sum import BINARY_SUM
@@ -12,7 +13,7 @@ from looped.rasp.programs.multiplication import MULTIPLICATION
 from looped.rasp.programs.parity import PARITY
 from looped.rasp.programs.unique_set import UNIQUE_SET
 
-__all__ = ["PROGRAMS", "get"]
+__all__ = ["PROGRAMS", "find", "get"]
 
 PROGRAMS: dict[str, Program] = {
     program.name: program
@@ -26,3 +27,12 @@ def get(name: str) -> Program:
         return PROGRAMS[name.strip().replace("-", "_")]
     except KeyError:
         raise InputError(f"no program is named {name[:40]!r}; there are {', '.join(PROGRAMS)}") from None
+
+
+def find(what: str, name: str | None = None) -> Program:
+    """The program of this name, or the one in a file `what.py`, checked; `name` picks one of several."""
+    if what.endswith(".py"):
+        return lint.load(what, name)
+    if name is not None:
+        raise InputError(f"--name picks a program of a FILE.py; {what[:40]!r} is one already")
+    return get(what)

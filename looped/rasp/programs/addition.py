@@ -47,7 +47,7 @@ def step(digits: Seq, carry: Seq, row: Seq) -> State:
 
 
 def readout(digits: Seq) -> Seq:
-    """The digits as they stand; blanks lie before the end of the question, where nobody looks."""
+    """The digits as they stand; blanks lie before the end of the question, where nothing is read."""
     return where(digits == BLANK, EOS, digits)
 
 

@@ -30,7 +30,7 @@ def step(seq: Seq, row: Seq) -> State:
 
 
 def readout(seq: Seq) -> Seq:
-    """The row as it stands; its blanks lie before the end of the question, where nobody looks."""
+    """The row as it stands; its blanks lie before the end of the question, where nothing is read."""
     return where(seq == BLANK, EOS, seq)
 
 

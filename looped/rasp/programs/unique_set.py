@@ -36,7 +36,7 @@ def step(seq: Seq, row: Seq) -> State:
 
 
 def readout(seq: Seq) -> Seq:
-    """The row as it stands; blanks lie before the end of the question, where nobody looks."""
+    """The row as it stands; blanks lie before the end of the question, where nothing is read."""
     return where(seq < 0, EOS, seq)
 
 

@@ -1,30 +1,157 @@
-"""Three ways of looking back, which are enough for every operation of the language:
+"""Attention of a compiled model: predicates as scores, and three ways of reading earlier positions.
+
+A head scores a key by a sum of products of query entries and key entries.
+
+- A predicate over finite domains is a 0/1 table of query × key. Keys with equal columns are one class; the score
+  is the sum over classes of (does the query want this class) · (is the key of this class).
+- Equality of integers is a parabola: of all integers k, 2k(q + ¼) - k² is largest at k = q. The quarter makes sure
+  that no two different keys ever score the same.
+
+Three ways of reading are enough for every operation of the language:
 
     best     of the matching keys the one with the largest order, ties to the earliest: exact, nothing is averaged
     mean     the average over all matching keys
-    number   how many match: with the first position always among those looked at, its share of the weight is
+    number   how many match: with the first position always among those selected, its share of the weight is
              1 / m; of all positions j, 2(j + 1) - (j + 1)²/m is largest at j = m - 1, so a second head finds it
 
-A match may be missing: the head then brings something else, and whether its key matches is a function of the
-query and the key it brought. Knows nodes and scores, no operation by name.
+If nothing matches, the head brings some other key's value; whether its key matches is a function of the query and
+of the class of the key it brought.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
-from looped.compiler.graph import Graph
-from looped.compiler.matching import ByClass, Equal, Everything, Match, by_class, found
-from looped.compiler.nodes import Domain, HeadForm, Node
-from looped.compiler.refusal import refuse
-from looped.compiler.symbols import flagged
+from looped.compiler.errors import refuse
+from looped.compiler.graph import Array, Domain, Graph, HeadForm, Node
+from looped.compiler.symbols import Symbol, check_table, compared, flagged
+from looped.rasp.core import SIGNS, _truth
+from looped.rasp.sequence import COMPARE, Kind
 
+MOST_CLASSES = 3  # of an equality that is scored by classes rather than by the parabola
+LARGEST_CLASSES = 60  # of any predicate: each class takes an entry of a head
+
+
+@dataclass(frozen=True)
+class Everything:
+    """Every key matches."""
+
+
+@dataclass(frozen=True)
+class ByClass:
+    """A table of query × class of key, and each key's class (0: wanted by no query)."""
+
+    pairs: tuple[tuple[Node, Node], ...]  # products whose sum is 1 for a match, else 0
+    query: Node
+    key: Node
+    key_class: Node
+    table: Array  # [query value, class]
+
+
+@dataclass(frozen=True)
+class Equal:
+    """The key is the query."""
+
+    key: Node
+    query: Node
+
+
+Match = Everything | ByClass | Equal
+
+
+def match(k: Symbol, q: Symbol, pred: Callable[..., Any]) -> Match:
+    """A predicate of keys and queries, ready to be scored."""
+    if Kind.INDEX in (k.kind, q.kind):
+        return _of_indices(k, q, pred)
+    check_table([k.node, q.node])
+    table = _table(k, q, pred)
+    keys, queries = np.array(k.node.domain.values), np.array(q.node.domain.values)
+    if table.all():
+        return Everything()
+    equality = (table == (keys[None, :] == queries[:, None])).all()
+    if equality and table.sum() > MOST_CLASSES:
+        return Equal(k.node, q.node)
+    return by_class(k.graph, k.node, q.node, table)
+
+
+def by_class(graph: Graph, key: Node, query: Node, table: Array) -> ByClass:
+    """The table [query value, key value] with its keys put into classes."""
+    columns, class_of = np.unique(table, axis=1, return_inverse=True)
+    class_of = class_of.reshape(-1)
+    wanted = [i for i in range(columns.shape[1]) if columns[:, i].any()]
+    if len(wanted) > LARGEST_CLASSES:
+        refuse(
+            "unbounded-domain",
+            f"an attention with {len(wanted)} classes of keys, more than {LARGEST_CLASSES}",
+        )
+    number = {old: new + 1 for new, old in enumerate(wanted)}
+    classes = np.array([number.get(int(old), 0) for old in class_of])
+    pairs = tuple(
+        (graph.apply([query], columns[:, old]), graph.apply([key], classes == new))
+        for old, new in number.items()
+    )
+    wants = np.stack([np.zeros(len(table), dtype=bool), *(columns[:, old] for old in wanted)], axis=1)
+    # `classes` may leave out 0, or hold only it: the table of a key's class follows its domain.
+    key_class = graph.apply([key], classes)
+    return ByClass(pairs, query, key, key_class, wants)
+
+
+def _table(k: Symbol, q: Symbol, pred: Callable[..., Any]) -> Array:
+    keys, queries = np.array(k.node.domain.values), np.array(q.node.domain.values)
+    if pred in SIGNS:
+        return np.asarray(COMPARE[SIGNS[pred]](keys[None, :], queries[:, None]))
+    plain_keys, plain_queries = _plain(k, keys), _plain(q, queries)
+    return np.array([[_truth(pred(key, query)) for key in plain_keys] for query in plain_queries], dtype=bool)
+
+
+def _plain(x: Symbol, values: Array) -> list[int | bool]:
+    return list(values.astype(bool if x.kind is Kind.BOOL else np.int64).tolist())
+
+
+def _of_indices(k: Symbol, q: Symbol, pred: Callable[..., Any]) -> Match:
+    """Ask the predicate what it compares, with stand-ins for one key and one query."""
+    graph = k.graph
+    key, query = graph.leaf("a key", k.node.domain), graph.leaf("a query", q.node.domain)
+    asked = pred(Symbol(graph, key, k.kind, k.constant), Symbol(graph, query, q.kind, q.constant)).node
+    if asked.op == "const" and asked.domain.low == 1:
+        return Everything()
+    difference = asked.args[0] if asked.op == "compare" and asked.data == "==" else None
+    weights = (
+        dict(zip(difference.args, difference.data[0], strict=True))
+        if difference and difference.op == "affine"
+        else {}
+    )
+    if difference is None or sorted(weights.values()) != [-1, 1] or set(weights) != {key, query}:
+        refuse("index-order", "an attention by another comparison of indices")
+    offset = difference.data[1] * weights[query]  # key·w - query·w + c = 0  ⇔  key = query + …
+    return Equal(k.node, graph.affine([(1, q.node)], offset))
+
+
+def found(graph: Graph, match: Match, key_read: Node | None) -> Node:
+    """Whether what a head brought is a match, given the class (or, for an equality, the value) of its key."""
+    if isinstance(match, Everything):
+        return graph.const(1)
+    assert key_read is not None
+    if isinstance(match, Equal):
+        if key_read.finite and match.query.finite and key_read.size * match.query.size <= 64:
+            keys, queries = np.array(key_read.domain.values), np.array(match.query.domain.values)
+            return graph.point((match.query, key_read), keys[None, :] == queries[:, None])
+        return compared(graph, "==", key_read, match.query)
+    classes = key_read.domain.values or ()
+    return graph.point((match.query, key_read), match.table[:, list(classes)])
+
+
+# --- reading -------------------------------------------------------------------------------------------------
 SHARP = 2.0**13  # a score ahead by 1 leaves nothing for the others, even after a division by 8
 INDEX, SQUARE = "index", "index squared"
 
 
-class Looking:
-    """Looking back in one graph, for rows of at most `longest` positions."""
+class Reader:
+    """Reads earlier positions in one graph, for rows of at most `longest` positions."""
 
     def __init__(self, graph: Graph, longest: int) -> None:
         self.graph, self.longest = graph, longest

@@ -1,27 +1,110 @@
-"""Nodes into the few things that a layer can do. Knows sums of products and thresholds, no matrices.
+"""Nodes into what a layer can do: heads, step functions and choices. Knows no matrices.
 
-A solid (`solids.py`) is a number that will stand in the state: something given, something a head brings, or what
-a feed-forward layer computes in one go. Everything else is a weighted sum of solids, taken wherever it is needed. A
-function of several variables is one of a single number, their values being its digits.
+A `LayerOp` is a number that will stand in the state:
 
-A chain of functions over small domains becomes one function, so that it takes one layer and not many.
+    Given    something given: a token's id, an index, a variable
+    Brought  what a head brings
+    Steps    a function of one weighted sum z: a value at the far left, and a jump at each threshold
+    Mux      one of several values, by flags: each value passes where its flags are as they should be
+
+Everything else is a weighted sum of such numbers, taken where it is needed. A function of several variables is one of
+a single number, their values being its digits. A chain of functions over small domains becomes one function, so that
+it takes one layer and not many.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from looped.compiler.graph import Graph
-from looped.compiler.nodes import Array, HeadForm, Node
-from looped.compiler.solids import Brought, Mux, Solid, Steps, Sum, Way
-from looped.compiler.tables import FUSED, evaluate, frontier
+from looped.compiler.graph import FUSED, Array, Domain, Graph, HeadForm, Node, evaluate, frontier
 
 MOST_FLAGS = 6  # of one choice
 DIGIT_ORDERS = 120  # orders of the digits that are tried
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A weighted sum of ops and a constant."""
+
+    terms: tuple[tuple[float, LayerOp], ...] = ()
+    constant: float = 0.0
+
+    def plus(self, other: Sum, weight: float = 1.0) -> Sum:
+        """This sum and a multiple of another."""
+        weights = {op: own for own, op in self.terms}
+        for own, op in other.terms:
+            weights[op] = weights.get(op, 0.0) + weight * own
+        kept = tuple((own, op) for op, own in weights.items() if own)
+        return Sum(kept, self.constant + weight * other.constant)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerOp:
+    """A number in the state."""
+
+    domain: Domain
+    invariant: bool
+    name: str = ""  # of something given
+
+    def inputs(self) -> tuple[Sum, ...]:
+        """What it is computed from."""
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
+class Brought(LayerOp):
+    """What a head brings."""
+
+    form: HeadForm = field(default_factory=HeadForm)
+    pairs: tuple[tuple[Sum, Sum], ...] = ()
+    value: Sum = field(default_factory=Sum)
+
+    def inputs(self) -> tuple[Sum, ...]:
+        """Queries, keys and the value."""
+        return (*(part for pair in self.pairs for part in pair), self.value)
+
+
+@dataclass(frozen=True, eq=False)
+class Steps(LayerOp):
+    """A step function of a sum: `base`, and more by each jump from its threshold on.
+
+    A threshold has a ramp before it, from `ramp[0]` to `ramp[1]` below; nothing ever stands on a ramp.
+    """
+
+    z: Sum = field(default_factory=Sum)
+    base: float = 0.0
+    jumps: tuple[tuple[float, float], ...] = ()
+    ramp: tuple[float, float] = (0.75, 0.25)
+
+    def inputs(self) -> tuple[Sum, ...]:
+        """The sum."""
+        return (self.z,)
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """One way through a choice: flags and what each must be, and the value that then passes."""
+
+    flags: tuple[tuple[Sum, bool], ...]
+    value: Sum
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Mux(LayerOp):
+    """The value of the one way whose flags are as they must be."""
+
+    ways: tuple[Way, ...] = ()
+
+    def inputs(self) -> tuple[Sum, ...]:
+        """Flags and values."""
+        return tuple(part for way in self.ways for part in (*(flag for flag, _ in way.flags), way.value))
 
 
 class Lowering:
@@ -30,17 +113,17 @@ class Lowering:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._done: dict[Node, Sum] = {}
-        self._slots: dict[tuple[Solid, bool], int] = {}
+        self._slots: dict[tuple[LayerOp, bool], int] = {}
 
     def __call__(self, node: Node) -> Sum:
-        """The node as a sum of solids."""
+        """The node as a sum of ops."""
         if node not in self._done:
             self._done[node] = getattr(self, f"_{node.op}")(node)
         return self._done[node]
 
     def _leaf(self, node: Node) -> Sum:
         name = node.data[0]
-        return _alone(Solid(node.domain, node.invariant, name))
+        return _alone(LayerOp(node.domain, node.invariant, name))
 
     def _const(self, node: Node) -> Sum:
         return Sum((), node.domain.low)
@@ -93,16 +176,16 @@ class Lowering:
 
     def _slot(self, total: Sum, root: Node) -> int:
         """In which slot a sum is there at the earliest; what is the same at every step is there before a step."""
-        return max([self._solid_slot(solid, root.invariant) for _, solid in total.terms], default=-1)
+        return max([self._op_slot(op, root.invariant) for _, op in total.terms], default=-1)
 
-    def _solid_slot(self, solid: Solid, invariant: bool) -> int:
-        if (solid, invariant) not in self._slots:
-            inputs = [inner for part in solid.inputs() for _, inner in part.terms]
-            after = max([self._solid_slot(inner, invariant) for inner in inputs], default=-1) + 1
-            early = bool(solid.name) or (solid.invariant and not invariant)
-            even = isinstance(solid, Brought)
-            self._slots[solid, invariant] = -1 if early else after + ((after % 2 == 0) != even)
-        return self._slots[solid, invariant]
+    def _op_slot(self, op: LayerOp, invariant: bool) -> int:
+        if (op, invariant) not in self._slots:
+            inputs = [inner for part in op.inputs() for _, inner in part.terms]
+            after = max([self._op_slot(inner, invariant) for inner in inputs], default=-1) + 1
+            early = bool(op.name) or (op.invariant and not invariant)
+            even = isinstance(op, Brought)
+            self._slots[op, invariant] = -1 if early else after + ((after % 2 == 0) != even)
+        return self._slots[op, invariant]
 
     def _digits(
         self, args: Sequence[Node], values: Array
@@ -179,22 +262,16 @@ class Lowering:
 
 def _units(total: Sum) -> int:
     """How many units of a feed-forward part it takes."""
-    solid = total.terms[0][1]
-    return (
-        2 * len(solid.jumps)
-        if isinstance(solid, Steps)
-        else 2 * len(solid.ways)
-        if isinstance(solid, Mux)
-        else 1
-    )
+    op = total.terms[0][1]
+    return 2 * len(op.jumps) if isinstance(op, Steps) else 2 * len(op.ways) if isinstance(op, Mux) else 1
 
 
 def _is_flag(node: Node) -> bool:
     return node.domain.values == (0, 1) and node.op != "point"
 
 
-def _alone(solid: Solid) -> Sum:
-    return Sum(((1.0, solid),))
+def _alone(op: LayerOp) -> Sum:
+    return Sum(((1.0, op),))
 
 
 def _straight(args: Sequence[Node], values: Array) -> list[float] | None:

@@ -1,4 +1,4 @@
-"""What the compiler says no to, with rule, file and line. Knows the rules of the language and adds its own.
+"""What the compiler refuses, with rule, file and line: the rules of the language, and limits of its own.
 
 mine.py:12: unbounded-domain: the state variable 'count' takes more than 1024 values …
 """
@@ -6,13 +6,11 @@ mine.py:12: unbounded-domain: the state variable 'count' takes more than 1024 va
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import NoReturn, ParamSpec, TypeVar
 
 from looped.errors import InputError
-from looped.rasp.rules import LegalityError, Violation
+from looped.rasp.lint_rules import RULES, LegalityError, Place, RuleError, Violation, caller
 
 LIMITS: dict[str, str] = {
     "unbounded-domain": "a function becomes a feed-forward layer only over a fixed, finite set of values",
@@ -24,46 +22,24 @@ LIMITS: dict[str, str] = {
     "width": "the state of a compiled model has a largest width",
 }
 
-_HERE = Path(__file__).parent
-_RASP = _HERE.parent / "rasp"
-Place = tuple[str, int]
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class CompileError(InputError):
-    """Raised for a program that cannot be turned into weights; the message has file, line and rule."""
-
-    def __init__(self, violation: Violation) -> None:
-        super().__init__(str(violation))
-        self.violation = violation
-
-    @property
-    def rule(self) -> str:
-        """The name of the rule: one of `LIMITS`, or of the language's own."""
-        return self.violation.rule
+class CompileError(RuleError):
+    """Raised for a program that cannot be turned into weights; the rule is one of `LIMITS`, or of the language."""
 
 
 def refuse(rule: str, detail: str, place: Place | None = None) -> NoReturn:
-    """Raises a `CompileError` at a place, or at the program's line that is being traced."""
-    file, line = place or caller()
-    raise CompileError(Violation(rule, file, line, f"{detail} ({LIMITS[rule]})"))
-
-
-def caller() -> Place:
-    """File and line of the innermost code on the stack that is neither the compiler's nor the language's."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and _is_ours(Path(frame.f_code.co_filename)):
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
-
-
-def _is_ours(path: Path) -> bool:
-    return path.parent == _HERE or path.parent == _RASP or path.name == "functools.py"
+    """Raise a `CompileError` at a place, or at the program's line that is being traced."""
+    reason = LIMITS.get(rule) or RULES[rule]
+    raise CompileError(
+        Violation(rule, *(place or caller()), f"{detail} ({reason})"), located=place is not None
+    )
 
 
 def at_the_programs_line(operation: Callable[P, R]) -> Callable[P, R]:
-    """Lets what the language's own operations complain of point at the program, not at the compiler."""
+    """Turn what the language's own operations raise into a `CompileError` at the program's line."""
 
     @functools.wraps(operation)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -73,7 +49,8 @@ def at_the_programs_line(operation: Callable[P, R]) -> Callable[P, R]:
             raise
         except LegalityError as error:
             found = error.violation
-            raise CompileError(Violation(found.rule, *caller(), found.detail)) from None
+            place = (found.file, found.line) if error.located else caller()
+            raise CompileError(Violation(found.rule, *place, found.detail), error.located) from None
         except InputError as error:
             raise CompileError(Violation("argument", *caller(), str(error))) from None
 

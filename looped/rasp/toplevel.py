@@ -1,0 +1,442 @@
+"""The module level of an n-RASP-L file: its grammar, and its name space. Nothing is imported, nothing is executed.
+
+    imports     of looped.rasp, looped.vocab, numpy and typing; a table says what each name stands for
+    constants   numbers, text, tuples and lists, comprehensions over them, a vocabulary and its ids
+    functions   `def`, and lambdas of numbers
+    programs    `Program(...)`, alone or in a list
+
+Every other statement is a broken rule, with its line.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from looped.errors import InputError
+from looped.rasp import core, library
+from looped.rasp.interpreter import (
+    BINARY,
+    COMPARISONS,
+    Budget,
+    FileFunction,
+    FileModule,
+    Frame,
+    Namespace,
+    Opaque,
+)
+from looped.rasp.lint_rules import Findings, LegalityError, broken
+from looped.rasp.program import BLANK, Loop, Program
+from looped.rasp.sequence import OPERATIONS
+from looped.vocab import Vocab
+
+MOST_ITEMS = 10_000  # of a tuple, a list, a range or a text
+IMPORTS = ("looped.rasp", "looped.vocab", "numpy", "typing", "collections.abc", "__future__")
+VOCAB_FIELDS = {"eoq", "eos", "pause", "symbols", "names"}
+RESERVED = {
+    "dict",
+    "bool",
+    "divmod",
+    "tuple",
+    "list",
+    "str",
+    "range",
+    "len",
+    "min",
+    "max",
+    "int",
+    "abs",
+    "sum",
+}
+
+_MADE: dict[str, object] = {"Program": Program, "Loop": Loop, "BLANK": BLANK}
+_HOMES: dict[str, Namespace] = {
+    "looped.rasp": Namespace(OPERATIONS | _MADE),
+    "looped.rasp.core": Namespace({n: f for n, f in OPERATIONS.items() if hasattr(core, n)}),
+    "looped.rasp.library": Namespace({n: f for n, f in OPERATIONS.items() if hasattr(library, n)}),
+    "looped.rasp.program": Namespace(_MADE),
+    "looped.vocab": Namespace({"Vocab": Vocab}),
+}
+_VALUES = (
+    *(ast.Constant, ast.Name, ast.Tuple, ast.List, ast.Dict, ast.BinOp, ast.UnaryOp, ast.Compare),
+    *(ast.JoinedStr, ast.FormattedValue, ast.GeneratorExp, ast.ListComp, ast.Attribute, ast.Call, ast.Lambda),
+)
+_ANNOTATION = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.BinOp, ast.Tuple, ast.List)
+
+
+@dataclass
+class SourceFile:
+    """A file that has been read: its name space, its functions and programs, and what is wrong with it so far."""
+
+    module: FileModule
+    findings: Findings
+    functions: dict[str, FileFunction] = field(default_factory=dict)
+    lambdas: list[FileFunction] = field(default_factory=list)
+    lines: dict[int, int] = field(default_factory=dict)  # of programs, by id
+    used: set[str] = field(default_factory=set)  # names that are read anywhere but in the main block
+
+    @property
+    def programs(self) -> dict[str, Program]:
+        """Programs by the name the file gives them; in a list or a tuple, by their own."""
+        found: dict[str, Program] = {}
+        for name, value in self.module.names.items():
+            inner = list(value.values()) if isinstance(value, dict) else value
+            several = inner if isinstance(inner, (list, tuple)) else [inner]
+            for each in several:
+                if isinstance(each, Program) and all(each is not other for other in found.values()):
+                    found[name if each is value else each.name] = each
+        return found
+
+
+def read_file(tree: ast.Module, file: str, budget: Budget) -> SourceFile:
+    """Check every module-level statement, and evaluate those that are legal."""
+    source = SourceFile(FileModule(file, budget=budget, trial=True), Findings(file))
+    for node in tree.body:
+        if _is_main(node) or isinstance(node, ast.Pass):
+            continue
+        source.used |= {
+            part.id
+            for part in ast.walk(node)
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
+        }
+        if isinstance(node, ast.FunctionDef):
+            _define(source, node)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            _import(source, node)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            _assign(source, node)
+        elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            source.findings.flag("hidden-state", node, f"{type(node).__name__} at module level")
+    return source
+
+
+def _is_main(node: ast.stmt) -> bool:
+    """Whether it is `if __name__ == "__main__":` without an else: its body is for Python alone, and not read."""
+    if not isinstance(node, ast.If) or node.orelse or not isinstance(node.test, ast.Compare):
+        return False
+    left, ops, right = node.test.left, node.test.ops, node.test.comparators
+    named = isinstance(left, ast.Name) and left.id == "__name__"
+    equal = len(ops) == 1 and isinstance(ops[0], ast.Eq)
+    return named and equal and isinstance(right[0], ast.Constant) and right[0].value == "__main__"
+
+
+def _bind(source: SourceFile, name: str, value: object, node: ast.AST) -> None:
+    """Give a name its one meaning."""
+    if name in source.module.names:
+        source.findings.flag("hidden-state", node, f"{name!r} is bound a second time")
+    if name in RESERVED or name.startswith("__"):
+        source.findings.flag("hidden-state", node, f"{name!r} is a name of the language")
+    source.module.names[name] = value
+
+
+# --- imports ----------------------------------------------------------------------------------------------
+def _import(source: SourceFile, node: ast.Import | ast.ImportFrom) -> None:
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            if not _is_known(alias.name):
+                source.findings.flag("unknown-name", node, f"import of {alias.name[:60]}")
+            elif alias.asname:
+                _bind(source, alias.asname, _HOMES.get(alias.name) or Opaque(alias.name), node)
+            else:
+                _import_dotted(source, alias.name, node)
+        return
+    origin = "" if node.level else node.module or ""
+    for alias in node.names:
+        whole = f"{origin}.{alias.name}"
+        if origin == "looped" and whole in _HOMES:
+            _bind(source, alias.asname or alias.name, _HOMES[whole], node)
+        elif not _is_known(origin):
+            source.findings.flag("unknown-name", node, f"import of {origin[:60] or 'a relative module'}")
+        elif alias.name == "*":
+            source.module.star |= _HOMES.get(origin, {})
+        else:
+            _bind(source, alias.asname or alias.name, _imported(source, origin, alias.name, node), node)
+
+
+def _is_known(origin: str) -> bool:
+    return any(origin == allowed or origin.startswith(allowed + ".") for allowed in IMPORTS)
+
+
+def _import_dotted(source: SourceFile, name: str, node: ast.AST) -> None:
+    """`import looped.rasp`: the first part of the name is bound, and holds the rest."""
+    first, *rest = name.split(".")
+    if first != "looped":
+        _bind(source, first, Opaque(name), node)
+        return
+    owner = source.module.names.setdefault(first, Namespace())
+    for i, part in enumerate(rest):
+        if not isinstance(owner, Namespace):
+            source.findings.flag("hidden-state", node, f"{first!r} is bound a second time")
+            return
+        known = _HOMES.get(".".join([first, *rest[: i + 1]]), Namespace())
+        owner = owner.setdefault(part, Namespace(known))
+
+
+def _imported(source: SourceFile, origin: str, name: str, node: ast.AST) -> object:
+    """What an imported name stands for; what a program cannot use is opaque."""
+    known = _HOMES.get(origin, Namespace())
+    if name in known:
+        return known[name]
+    whole = f"{origin}.{name}"
+    if whole in _HOMES:
+        return _HOMES[whole]
+    ours = sys.modules.get(origin) if origin.startswith("looped.") else None
+    if ours is not None and not hasattr(ours, name) and whole not in sys.modules:
+        source.findings.flag("unknown-name", node, f"{origin} has no {name[:60]!r}")
+    return Opaque(origin)
+
+
+# --- functions and values ---------------------------------------------------------------------------------
+def _define(source: SourceFile, node: ast.FunctionDef) -> None:
+    function = FileFunction(source.module, node, node.name)
+    source.functions[node.name] = function
+    _bind(source, node.name, function, node)
+    arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+    for annotation in (node.returns, *(argument.annotation for argument in arguments)):
+        check_annotation(source.findings, annotation)
+
+
+def check_annotation(findings: Findings, annotation: ast.expr | None) -> None:
+    """An annotation is never evaluated; names, dots and brackets may stand in it."""
+    for part in ast.walk(annotation) if annotation is not None else ():
+        if isinstance(part, ast.expr) and not isinstance(part, _ANNOTATION):
+            findings.flag("hidden-state", part, f"{type(part).__name__} in an annotation")
+
+
+def _assign(source: SourceFile, node: ast.Assign | ast.AnnAssign) -> None:
+    if isinstance(node, ast.AnnAssign):
+        check_annotation(source.findings, node.annotation)
+    if node.value is None:
+        return
+    before = len(source.findings)
+    _check_value(source, node.value, frozenset())
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    names = [name for target in targets for name in _target_names(source, target)]
+    value: Any = Opaque("an illegal value")
+    frame = TopLevel(source)
+    if len(source.findings) == before:
+        try:
+            value = frame.expression(node.value)
+            for target in targets:
+                frame.assign(target, value)
+        except LegalityError as error:
+            source.findings.add(error.violation)
+    for name in names:
+        _bind(source, name, frame.local.get(name, Opaque("an illegal value")), node)
+
+
+def _target_names(source: SourceFile, target: ast.expr) -> Iterator[str]:
+    if isinstance(target, ast.Name):
+        yield target.id
+    elif isinstance(target, ast.Tuple):
+        for part in target.elts:
+            yield from _target_names(source, part)
+    else:
+        source.findings.flag(
+            "hidden-state", target, "an assignment at module level to anything but a new name"
+        )
+
+
+def _check_value(source: SourceFile, node: ast.expr, inner: frozenset[str]) -> None:
+    """The grammar of a module-level value; `inner` holds the names of comprehensions around it."""
+    if flaw := _flaw(source, node, inner):
+        source.findings.flag(*flaw)
+    parts: Sequence[ast.expr] = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+    if isinstance(node, ast.Lambda):
+        source.lambdas.append(source.module.function(node))
+        return
+    if not isinstance(node, _VALUES):
+        return
+    if isinstance(node, (ast.GeneratorExp, ast.ListComp)):
+        parts = [node.elt]
+        for generator in node.generators:
+            inner |= set(_target_names(source, generator.target))
+            parts += [generator.iter, *generator.ifs]
+    elif isinstance(node, ast.Call):
+        parts = _check_call(source, node)
+    elif isinstance(node, (ast.Tuple, ast.List)):
+        parts = [part.value if isinstance(part, ast.Starred) else part for part in node.elts]
+    for part in parts:
+        _check_value(source, part, inner)
+
+
+def _flaw(source: SourceFile, node: ast.expr, inner: frozenset[str]) -> tuple[str, ast.AST, str] | None:
+    """Rule, place and words for a node that has no place in a module-level value."""
+    if not isinstance(node, _VALUES):
+        return "hidden-state", node, f"{type(node).__name__} at module level"
+    if isinstance(node, ast.Constant) and not isinstance(node.value, (int, str)):
+        return "hidden-state", node, "a literal that is neither an integer nor text"
+    if isinstance(node, ast.BinOp) and type(node.op) not in BINARY:
+        return "unknown-name", node, "an operator that numbers do not have"
+    if isinstance(node, ast.Compare) and not all(type(op) in COMPARISONS for op in node.ops):
+        return "hidden-state", node, "`in` or `is` at module level"
+    if isinstance(node, ast.Name) and node.id not in inner and source.module.look_up(node.id) is None:
+        return "hidden-state", node, f"{node.id!r} is not a name of the file"
+    if isinstance(node, ast.FormattedValue) and (node.format_spec or node.conversion != -1):
+        return "hidden-state", node, "a format in an f-string"
+    if isinstance(node, ast.Dict) and not all(isinstance(key, ast.Constant) for key in node.keys):
+        return "hidden-state", node, "a dict whose keys are not literal"
+    if isinstance(node, (ast.GeneratorExp, ast.ListComp)) and any(g.is_async for g in node.generators):
+        return "hidden-state", node, "an async comprehension"
+    if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+        return "hidden-state", node, f"an attribute .{node.attr[:60]}"
+    return None
+
+
+def _check_call(source: SourceFile, node: ast.Call) -> list[ast.expr]:
+    """Which parts of a module-level call are values; flags a call of what may not be called."""
+    func, plain = node.func, [*node.args, *(keyword.value for keyword in node.keywords)]
+    if any(keyword.arg is None or keyword.arg.startswith("_") for keyword in node.keywords):
+        source.findings.flag("hidden-state", node, "** or a private field in a call")
+    if isinstance(func, ast.Attribute):
+        if func.attr in TopLevel.methods and not node.keywords:
+            return [func.value, *plain]
+        if func.attr in ("Program", "Loop", "Vocab"):
+            return [func, *plain]
+    elif isinstance(func, ast.Name):
+        made = source.module.look_up(func.id)
+        if made in (Program, Loop, Vocab) or (func.id in MODULE_CALLS and made is None and not node.keywords):
+            return plain
+    source.findings.flag("hidden-state", node, "a call at module level that makes no program and no number")
+    return plain
+
+
+class TopLevel(Frame):
+    """Evaluation of module-level values: text, lists, comprehensions and vocabularies besides numbers."""
+
+    def __init__(self, source: SourceFile, local: dict[str, Any] | None = None) -> None:
+        super().__init__(source.module, local or {})
+        self.source = source
+
+    def operate(self, node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
+        """Numbers as everywhere; text, tuples and lists take + and * with a bounded result."""
+        if not isinstance(a, (str, tuple, list)):
+            return super().operate(node, op, a, b)
+        if isinstance(op, ast.Add) and type(a) is type(b) and len(a) + len(b) <= MOST_ITEMS:
+            return self.bounded(node, operator.add(a, b))
+        if isinstance(op, ast.Mult) and isinstance(b, int) and len(a) * b <= MOST_ITEMS:
+            return self.bounded(node, a * b)
+        what = f"text, tuples and lists take + and * with up to {MOST_ITEMS} items"
+        raise broken("argument", what, self.place(node))
+
+    def items(self, node: ast.Tuple | ast.List) -> Any:
+        """A tuple or a list."""
+        found: list[Any] = []
+        for part in node.elts:
+            if isinstance(part, ast.Starred):
+                found += self._iterated(part, self.expression(part.value))
+            else:
+                found.append(self.expression(part))
+        if len(found) > MOST_ITEMS:
+            raise broken("budget", f"more than {MOST_ITEMS} items", self.place(node))
+        return found if isinstance(node, ast.List) else tuple(found)
+
+    def text(self, node: ast.JoinedStr) -> str:
+        """An f-string of numbers and text."""
+        parts = [self.expression(p.value if isinstance(p, ast.FormattedValue) else p) for p in node.values]
+        if not all(isinstance(part, (int, str)) for part in parts):
+            raise broken("argument", "an f-string takes numbers and text", self.place(node))
+        return self.bounded(node, "".join(map(str, parts)))  # type: ignore[no-any-return]
+
+    def comprehension(self, node: ast.GeneratorExp | ast.ListComp) -> list[Any]:
+        """A comprehension, as a list."""
+        found: list[Any] = []
+        inner = TopLevel(self.source, dict(self.local))
+
+        def walk(generators: Sequence[ast.comprehension]) -> None:
+            if not generators:
+                found.append(inner.expression(node.elt))
+                if len(found) > MOST_ITEMS:
+                    raise broken("budget", f"more than {MOST_ITEMS} items", self.place(node))
+                return
+            first = generators[0]
+            for item in inner._iterated(first.iter, inner.expression(first.iter)):
+                inner.assign(first.target, item)
+                if all(inner.truth(test) for test in first.ifs):
+                    walk(generators[1:])
+
+        walk(node.generators)
+        return found
+
+    def _iterated(self, node: ast.AST, value: Any) -> Any:
+        if not isinstance(value, (tuple, list, str, range)):
+            raise broken("argument", "a value that has no items", self.place(node))
+        return value
+
+    def attribute(self, node: ast.Attribute) -> Any:
+        """A field of a vocabulary, or a name of an imported module."""
+        owner = self.expression(node.value)
+        if isinstance(owner, Vocab) and node.attr in VOCAB_FIELDS:
+            return getattr(owner, node.attr)
+        return super().attribute(node)
+
+    def called(self, node: ast.Call, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """A Program, a Loop, a Vocab or a built-in."""
+        if callee not in (Program, Loop, Vocab):
+            return super().called(node, callee, args, kwargs)
+        if callee is Vocab:
+            for symbols in (*args, *kwargs.values()):
+                if not isinstance(symbols, tuple) or not all(isinstance(s, str) for s in symbols):
+                    raise broken("argument", "Vocab takes a tuple of texts", self.place(node))
+        elif any(
+            callable(part) and not isinstance(part, (FileFunction, Loop)) for part in _flat(args, kwargs)
+        ):
+            raise broken("argument", "a program is made of functions of its file", self.place(node))
+        made = self.guarded(node, callee, *args, **kwargs)
+        if isinstance(made, Program):
+            self.source.lines[id(made)] = node.lineno
+        return made
+
+    def bounded(self, node: ast.AST, value: Any) -> Any:
+        """The value, unless it is too large; its size counts as work."""
+        if isinstance(value, (str, tuple, list, range)):
+            if len(value) > MOST_ITEMS:
+                raise broken("budget", f"more than {MOST_ITEMS} items or characters", self.place(node))
+            self.module.budget.spend(len(value) // 10, self.place(node))
+        return super().bounded(node, value)
+
+
+def _flat(args: list[Any], kwargs: dict[str, Any]) -> Iterator[Any]:
+    """The arguments, and the items of those that are tuples or lists."""
+    for value in (*args, *kwargs.values()):
+        yield from value if isinstance(value, (tuple, list)) else (value,)
+
+
+def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A built-in over the values of the module level: numbers, text, tuples, lists, ranges."""
+
+    def called(*args: Any) -> Any:
+        for arg in args:
+            if not isinstance(arg, (int, str, tuple, list, range, Vocab)):
+                raise InputError(
+                    f"{function.__name__} takes numbers, text and tuples, not {type(arg).__name__}"
+                )
+        if function is str and not isinstance(args[0] if args else "", (int, str)):
+            raise InputError("str takes a number or a text")
+        if function in (tuple, list) and args and isinstance(args[0], Vocab):
+            raise InputError(f"{function.__name__} takes text and tuples, not Vocab")
+        if function in (min, max, sum):
+            items = args[0] if args and isinstance(args[0], (tuple, list, range)) else args
+            if not all(isinstance(item, int) for item in items):
+                raise InputError(f"{function.__name__} takes numbers")
+        return function(*args)
+
+    return called
+
+
+MODULE_CALLS = {
+    function.__name__: _plain(function)
+    for function in (tuple, list, str, range, len, min, max, int, abs, sum)
+}
+TopLevel.builtins = MODULE_CALLS
+TopLevel.methods = {"id": Vocab, "encode": Vocab}
+TopLevel.handlers = Frame.handlers | {
+    ast.List: "items",
+    ast.JoinedStr: "text",
+    ast.GeneratorExp: "comprehension",
+    ast.ListComp: "comprehension",
+}
