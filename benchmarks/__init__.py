@@ -40,6 +40,7 @@ BENCHES: dict[str, tuple[str, str]] = {
         "benchmarks.robustness",
         "a compiled program after noise and a short training, at 1, 2 and 5 times it",
     ),
+    "rasp": ("benchmarks.rasp_operations", "n-RASP-L operations against plain double loops, n = 256"),
 }
 
 

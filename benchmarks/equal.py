@@ -26,9 +26,9 @@ from looped import devices, methods, tasks
 from looped.errors import InputError
 from looped.evaluation.measure import Subject
 from looped.evaluation.measure import measure as accuracies
-from looped.model.loop import LoopedTransformer
+from looped.fast.engine import Engine
+from looped.fast.stacked import StackedTransformer
 from looped.training.config import TrainConfig
-from looped.training.engine import Engine
 
 IN_STEP = 1e-4  # of a loss, anywhere in the compared steps
 FREE = 2.0  # times what the control's losses go apart
@@ -184,7 +184,7 @@ def train_briefly(config: TrainConfig, device: torch.device, precision: str) -> 
 def subject_of(engine: Engine) -> Subject:
     """What evaluation measures: the engine's weights, in fp32."""
     config = engine.config
-    model = LoopedTransformer(config.model)  # the engine's own gathers gradients
+    model = StackedTransformer(config.model)  # the engine's own gathers gradients
     with torch.no_grad():
         weights = model.prepare(engine.evaluated_weights)
     task, method = tasks.get(config.task), methods.get(METHOD)

@@ -4,7 +4,7 @@ Early exit is measured with a model trained for a moment, on problems of all len
 in one batch: without it every row runs for 2·T of the longest, with it a row leaves when its rule says so. Cost
 against length is measured with fresh weights, since weights do not matter there: the time of one loop step of one
 row, for heads that see everything and for heads with a band, and the exponent of a power law fitted to the longer half.
-Where a narrow block runs a whole layer in one kernel (`model/kernels/narrow.py`), that is timed against the same layer
+Where a narrow block runs a whole layer in one kernel (`fast/kernels/narrow.py`), that is timed against the same layer
 in parts.
 """
 
@@ -26,10 +26,10 @@ from looped.errors import InputError
 from looped.evaluation import decode, stopping
 from looped.evaluation.grid import unroll_grid
 from looped.evaluation.measure import Subject
+from looped.fast import kernels, layer_ops
+from looped.fast.stacked import Prepared, StackedTransformer
 from looped.methods import largest_steps
-from looped.model import block, kernels
 from looped.model.config import ModelConfig
-from looped.model.loop import LoopedTransformer, Prepared
 from looped.training.recipes import make
 
 RULES = ("oracle", "threshold", "converged", "confidence")
@@ -113,7 +113,7 @@ def load(path: Path, task: str, device: torch.device) -> Subject:
     config = trained.config
     if config.task != tasks.get(task).name:
         raise InputError(f"{path} was trained on {config.task}, not on {task}")
-    model = LoopedTransformer(config.model)
+    model = StackedTransformer(config.model)
     with torch.no_grad():
         weights = model.prepare(trained.row[None].to(device))
     method = methods.get(config.method)
@@ -179,7 +179,7 @@ def _exit_row(stop: str, samples: int, seconds: float, mean_steps: float, accura
 def cost(model: ModelConfig, task: str, longest: int, banded: bool, device: torch.device) -> list[Measured]:
     """Milliseconds of a loop step of one row at lengths 16, 32, … up to `longest`, as many rows at once as fit."""
     shape = replace(model, bands=(BAND,) * model.heads if banded else ())
-    looped = LoopedTransformer(shape)
+    looped = StackedTransformer(shape)
     with torch.no_grad():
         weights = looped.prepare(looped.layout.initialise([0], device))
     rows = []
@@ -200,8 +200,8 @@ def cost(model: ModelConfig, task: str, longest: int, banded: bool, device: torc
 def narrow(task: str, length: int, device: torch.device) -> Measured | None:
     """A loop step of the recipe `long`'s narrow block, its layer in one kernel and in parts; None where it has none."""
     shape = make("copy", "fop-loop-adaptive", "long", (0,)).model
-    whole = LoopedTransformer(replace(shape, vocab=len(tasks.get(task).vocab)))
-    parts = LoopedTransformer(whole.config, lambda x, matrix, bias: block.linear(x, matrix, bias))
+    whole = StackedTransformer(replace(shape, vocab=len(tasks.get(task).vocab)))
+    parts = StackedTransformer(whole.config, lambda x, matrix, bias: layer_ops.linear(x, matrix, bias))
     size = tasks.get(task).row_size(length)
     count = max(1, AT_ONCE[device.type] // size)
     with torch.no_grad():
@@ -218,7 +218,7 @@ def narrow(task: str, length: int, device: torch.device) -> Measured | None:
 
 @torch.inference_mode()
 def _step_seconds(
-    model: LoopedTransformer, weights: Prepared, count: int, size: int, device: torch.device
+    model: StackedTransformer, weights: Prepared, count: int, size: int, device: torch.device
 ) -> float:
     tokens = torch.randint(0, model.config.vocab, (1, count, size), device=device)
 

@@ -20,10 +20,10 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation.decode import run_adaptive
 from looped.evaluation.stopping import Threshold
-from looped.model.loop import LoopedTransformer
+from looped.fast.engine import Engine, Stage
+from looped.fast.stacked import StackedTransformer
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan
-from looped.training.engine import Engine, Stage
 
 FEW = 10  # the smaller number of loop steps is a tenth of the larger
 ALLOWED = 1.3  # peak beyond the kept states, many steps over few
@@ -128,7 +128,7 @@ def _answering(config: TrainConfig, device: torch.device, loops: int) -> Measure
     engine = Engine(config, device, graphs=False)
     drawn, _ = engine.draw(engine.stage(config.max_length))
     batch = Batch(drawn.tokens[0], drawn.targets[0], drawn.loss_mask[0], drawn.steps[0])
-    model = LoopedTransformer(config.model)
+    model = StackedTransformer(config.model)
     with torch.no_grad():
         weights = model.prepare(engine.weights)
     _, peak = timing.peak_bytes(lambda: run_adaptive(model, weights, batch, NEVER, loops), device)

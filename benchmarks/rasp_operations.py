@@ -1,12 +1,10 @@
 """Speed of the n-RASP-L operations against plain double loops, on the same rows, in one run.
 
-python benchmarks/rasp_operations.py [--n 256] [--json]
+looped bench rasp --json
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypedDict, TypeVar
@@ -147,22 +145,3 @@ def _timed(action: Callable[[], T], repeats: int) -> tuple[T, float]:
         result = action()
         best = min(best, time.perf_counter() - start)
     return result, best
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--n", type=int, default=256, help="positions of a row")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    args = parser.parse_args()
-    measured = measure(args.n)
-    if args.json:
-        print(json.dumps(measured))
-        return
-    columns, rows = table(measured)
-    for row in (columns, *rows):
-        print("".join(f"{cell!s:>16}" for cell in row))
-
-
-if __name__ == "__main__":
-    main()

@@ -20,8 +20,8 @@ from benchmarks.equal import subject_of
 from looped import devices
 from looped.errors import InputError
 from looped.evaluation.measure import measure as accuracies
+from looped.fast.engine import Engine
 from looped.training.config import TrainConfig
-from looped.training.engine import Engine
 from looped.training.recipes import from_program, make
 
 NOISES = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)

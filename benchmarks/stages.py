@@ -10,9 +10,9 @@ import torch
 from benchmarks import timing
 from looped import tasks
 from looped.errors import InputError
+from looped.fast.engine import Engine
 from looped.training import recipes
 from looped.training.config import TrainConfig
-from looped.training.engine import Engine
 
 METHOD, RECIPE = "fop-loop-adaptive", "fast"
 

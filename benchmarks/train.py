@@ -23,10 +23,10 @@ from benchmarks.stages import free, last_stage, ready
 from looped import devices, tasks
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.model.packing import Packing
+from looped.fast.engine import Engine, Stage
+from looped.fast.packing import Packing
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan
-from looped.training.engine import Engine, Stage
 
 ROUNDS = 7  # readings of which the median is taken
 

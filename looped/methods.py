@@ -11,7 +11,7 @@
 | ntp-pause            | NTP        | 1                      | 20 × the block's| –               | 20           |
 | ntp-loop             | NTP        | 20                     | the block's     | yes             | 0            |
 
-Beyond the paper's eight, the two systems of its Table 1 that it never ran (`looped.model.universal`), which decide
+Beyond the paper's eight, the two systems of its Table 1 that it never ran (`looped.fast.universal`), which decide
 themselves how often to loop, T(n) being only what they may not exceed:
 
 | method    | prediction | loops                          | distinct layers                  | halting             |
@@ -50,7 +50,7 @@ class Method:
     depth: int = 1  # distinct layers, in blocks of the looped method
     injection: bool = True  # the input is added to the state at every step
     pause: int = 0  # pause tokens between question and answer
-    universal: bool = False  # an encoder and a decoder (`looped.model.universal`) instead of a decoder alone
+    universal: bool = False  # an encoder and a decoder (`looped.fast.universal`) instead of a decoder alone
     halting: Halting = "none"  # how the method itself decides when to stop
 
     def steps(self, task: Task, own: Int[Tensor, "*B"], max_length: int) -> Int[Tensor, "*B"]:

@@ -28,8 +28,7 @@ LAYERS = [
     {"batches"},
     {"model"},
     {"methods", "loops"},
-    {"compiler"},
-    {"training", "evaluation", "runs"},
+    {"compiler", "fast", "training", "evaluation", "runs"},
     {"figures", "zoo", "solve", "experiments"},
     {"explorer"},
     {"cli", "__main__"},
@@ -54,6 +53,7 @@ THIRD_PARTY = {
     "methods": BARE,
     "loops": BARE,
     "compiler": BARE | {"matplotlib"},  # for pictures alone
+    "fast": BARE,
     "training": BARE,
     "evaluation": BARE,
     "runs": BARE,
@@ -63,7 +63,7 @@ THIRD_PARTY = {
 
 # What one package may import on top of that: torch brings triton along where there is CUDA, and nowhere else.
 # `looped bench` finds the benches beside the package, in a checkout.
-ALSO = {"looped.model.kernels": {"triton"}, "looped.cli.bench": {"benchmarks"}}
+ALSO = {"looped.fast.kernels": {"triton"}, "looped.cli.bench": {"benchmarks"}}
 
 # The front door hands out what lies further up: named for types, imported when it is first asked for.
 FRONT = {"solve", "zoo"}
@@ -198,11 +198,11 @@ def test_no_module_imports_itself_in_a_circle() -> None:
             "figures may not import looped.evaluation",
         ),
         (
-            "looped.training.engine",
+            "looped.fast.engine",
             "from looped.cli.output import note",
-            "training may not import looped.cli",
+            "fast may not import looped.cli",
         ),
-        ("looped.model.block", "import triton.language as tl", "model may not import triton"),
+        ("looped.fast.layer_ops", "import triton.language as tl", "fast may not import triton"),
         ("looped.model.block", "from looped.training import losses", "model may not import looped.training"),
         ("looped.cli.train", "import pandas", "cli may not import pandas"),
         ("looped.cli.train", "import pytest", "cli may not import pytest"),
@@ -220,7 +220,7 @@ def test_a_planted_import_is_flagged(module: str, source: str, complaint: str) -
     ("module", "source"),
     [
         ("looped.tasks.copy", "from looped.vocab import Vocab\nimport torch, math\nfrom .base import Task"),
-        ("looped.model.kernels", "import triton\nimport torch"),
+        ("looped.fast.kernels", "import triton\nimport torch"),
         ("looped.rasp.core", "import numpy as np\nfrom looped.errors import InputError"),
         ("looped.training.trainer", "from looped.evaluation import measure\nfrom looped import __version__"),
         ("looped.cli.train", "def run():\n    import rich\n    from looped.training import trainer"),

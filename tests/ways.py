@@ -2,7 +2,7 @@
 
 | way         | what runs                                                     | where              |
 |-------------|---------------------------------------------------------------|--------------------|
-| plain       | the kernel's twin in plain PyTorch (`looped/model/plain.py`)   | anywhere           |
+| plain       | the kernel's twin in plain PyTorch (`looped/fast/reference.py`)   | anywhere           |
 | interpreted | the kernel itself, by Triton's interpreter (see `conftest.py`) | without a GPU      |
 | cuda        | the kernel itself, compiled                                    | on a GPU           |
 
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from looped.model import kernels, plain
+from looped.fast import kernels, reference
 
 GPU = torch.cuda.is_available() and kernels.available()
 NEEDS_GPU = pytest.mark.skipif(not GPU, reason="needs a GPU and Triton")
@@ -36,4 +36,4 @@ def device_of(way: str) -> str:
 
 def ops_of(way: str) -> Any:
     """What has the functions."""
-    return plain if way == "plain" else kernels
+    return reference if way == "plain" else kernels

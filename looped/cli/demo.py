@@ -27,7 +27,7 @@ from looped import methods, runs, tasks
 from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
 from looped.evaluation.measure import Row, Subject, measure
-from looped.model.loop import LoopedTransformer
+from looped.fast.stacked import StackedTransformer
 from looped.rasp import lint, programs
 from looped.rasp.trace import trace
 from looped.training import recipes
@@ -108,7 +108,7 @@ def exam(
     rows: list[Row] = []
     for each in pair:
         trained = runs.load_seed(folder / each.name / f"seed-{SEED}.safetensors")
-        model = LoopedTransformer(each.config.model)
+        model = StackedTransformer(each.config.model)
         with torch.no_grad():
             weights = model.prepare(trained.row[None])
         subject = Subject(

@@ -21,9 +21,9 @@ from looped.compiler.errors import refuse
 from looped.compiler.frontend import CLOCK, Control, Traced, always_steps, control, trace
 from looped.compiler.graph import Domain, Node
 from looped.compiler.lower import Brought, LayerOp, Lowering, Sum
+from looped.fast.stacked import Prepared, StackedTransformer
+from looped.fast.weights import Layout, check_numbers, check_shapes
 from looped.model.config import ModelConfig
-from looped.model.loop import LoopedTransformer, Prepared
-from looped.model.weights import Layout, check_numbers, check_shapes
 from looped.rasp.lint import check_program
 from looped.rasp.lint_rules import LegalityError, function_place
 from looped.rasp.program import ROW, Program
@@ -269,9 +269,9 @@ class Compiled:
     card: CompiledCard
 
     @property
-    def model(self) -> LoopedTransformer:
+    def model(self) -> StackedTransformer:
         """The looped decoder that runs it."""
-        return LoopedTransformer(self.config)
+        return StackedTransformer(self.config)
 
     def prepare(self, device: torch.device | str = "cpu") -> Prepared:
         """The weights ready for the loop."""

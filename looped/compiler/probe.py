@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from looped.errors import InputError
-from looped.model.loop import LoopedTransformer, Prepared
+from looped.fast.stacked import Prepared, StackedTransformer
 from looped.rasp.attention import Array
 from looped.rasp.program import Program, read_out, unroll
 from looped.rasp.sequence import unwrap
@@ -52,7 +52,7 @@ class Decoded:
 
 def probe(
     program: Program,
-    model: LoopedTransformer,
+    model: StackedTransformer,
     weights: Prepared,
     rows: Int[Tensor, "R L"],
     steps: int,
@@ -110,7 +110,7 @@ class Spoken:
 
 
 def spoken(
-    program: Program, model: LoopedTransformer, weights: Prepared, rows: Int[Tensor, "R L"], steps: int
+    program: Program, model: StackedTransformer, weights: Prepared, rows: Int[Tensor, "R L"], steps: int
 ) -> list[Spoken]:
     """Compare what is read out after each of the first steps with the program's output and with the answer."""
     plain = rows.cpu().numpy()
@@ -135,7 +135,7 @@ def _open(truth: Array) -> Array:
 
 
 def _states(
-    model: LoopedTransformer, weights: Prepared, rows: Int[Tensor, "R L"], steps: int
+    model: StackedTransformer, weights: Prepared, rows: Int[Tensor, "R L"], steps: int
 ) -> list[Float[Tensor, "R L D"]]:
     """The states after each step, not finite ones made so."""
     with torch.no_grad():

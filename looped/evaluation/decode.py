@@ -25,10 +25,10 @@ from looped.evaluation import universal
 from looped.evaluation.grid import unroll_grid
 from looped.evaluation.reading import greedily_right, is_done, motion, read, rows_at_once, window_start
 from looped.evaluation.stopping import OnlineRule, Oracle, Present, Rule
+from looped.fast.attention import Cache
+from looped.fast.stacked import Prepared, StackedTransformer
+from looped.fast.universal import PreparedUniversal, StackedUniversal
 from looped.model import positions
-from looped.model.attention import Cache
-from looped.model.loop import LoopedTransformer, Prepared
-from looped.model.universal import PreparedUniversal, UniversalTransformer
 
 FEW_LEAVE = 7 / 8  # rows are packed anew once less than this share of them is still running
 
@@ -47,7 +47,7 @@ class Answers:
 
 @torch.inference_mode()
 def run_adaptive(
-    model: LoopedTransformer,
+    model: StackedTransformer,
     weights: Prepared,
     batch: Batch,
     rule: Rule,
@@ -94,7 +94,7 @@ def run_adaptive(
 
 
 def _run_chunk(
-    model: LoopedTransformer,
+    model: StackedTransformer,
     weights: Prepared,
     batch: Batch,
     needed: Int[Tensor, "S N"],
@@ -167,7 +167,7 @@ def _write(
 
 @torch.inference_mode()
 def generate(
-    model: LoopedTransformer,
+    model: StackedTransformer,
     weights: Prepared,
     batch: Batch,
     loops: int,
@@ -181,7 +181,7 @@ def generate(
     generated. Rows are decoded together with those whose question is equally long. A Universal Transformer may halt
     before `loops` steps.
     """
-    if isinstance(model, UniversalTransformer):
+    if isinstance(model, StackedUniversal):
         assert isinstance(weights, PreparedUniversal)
         tokens, steps, surprise = universal.greedy(model, weights, batch, loops, eos)
         return Answers(tokens, steps.round().long(), surprise)
@@ -211,7 +211,7 @@ def _alike(counted: Bool[Tensor, "N L"], chunk: int) -> Iterator[tuple[int, Int[
 
 
 def _generate(
-    model: LoopedTransformer,
+    model: StackedTransformer,
     weights: Prepared,
     prompt: Int[Tensor, "S R P"],
     size: int,
@@ -252,7 +252,7 @@ def exact(answers: Answers, batch: Batch) -> Bool[Tensor, "S N"]:
 
 @torch.inference_mode()
 def generates_exactly(
-    model: LoopedTransformer,
+    model: StackedTransformer,
     weights: Prepared,
     batch: Batch,
     loops: int,

@@ -26,7 +26,7 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation.reading import is_done, read, rows_at_once, window_start
 from looped.evaluation.reading import motion as reading_motion
-from looped.model.loop import LoopedTransformer, Prepared
+from looped.fast.stacked import Prepared, StackedTransformer
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class StepGrid:
 
 @torch.inference_mode()
 def unroll_grid(
-    model: LoopedTransformer,
+    model: StackedTransformer,
     weights: Prepared,
     batch: Batch,
     max_steps: int,

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from looped.batches import Batch
 from looped.evaluation.reading import greedily_right, rows_at_once
+from looped.fast.universal import PreparedUniversal, Said, StackedUniversal, split
 from looped.model import halting
-from looped.model.universal import PreparedUniversal, Said, UniversalTransformer, split
 
 HALF = 0.5  # a row of PonderNet stops where it has more likely halted than not
 STACKS = 4  # an encoder, a decoder with its look at it, and two masks: times the memory of a looped decoder
@@ -25,7 +25,7 @@ STACKS = 4  # an encoder, a decoder with its look at it, and two masks: times th
 
 @torch.inference_mode()
 def exact(
-    model: UniversalTransformer, weights: PreparedUniversal, batch: Batch, most: int, eos: int
+    model: StackedUniversal, weights: PreparedUniversal, batch: Batch, most: int, eos: int
 ) -> tuple[Bool[Tensor, "S N"], Float[Tensor, "S N"]]:
     """Which greedy answers are right at every token, and the mean loop steps of a position of question and answer."""
     seeds, (rows, size) = weights.embed.shape[0], batch.tokens.shape
@@ -43,7 +43,7 @@ def exact(
 
 @torch.inference_mode()
 def greedy(
-    model: UniversalTransformer, weights: PreparedUniversal, batch: Batch, most: int, eos: int
+    model: StackedUniversal, weights: PreparedUniversal, batch: Batch, most: int, eos: int
 ) -> tuple[Int[Tensor, "S N L"], Float[Tensor, "S N"], Float[Tensor, "S N"]]:
     """Tokens with the answers filled in, loop steps, and the mean surprise of what was generated.
 

@@ -5,7 +5,7 @@
     end     at which step each stopping rule would have stopped, and what it would have answered
 
 Steps are computed as they are asked for (`advance`), so that the server can serve others in between and a person can
-cancel a run. Attention weights are taken from the same pass that `LoopedTransformer.step` makes, layer by layer.
+cancel a run. Attention weights are taken from the same pass that `StackedTransformer.step` makes, layer by layer.
 
 Shapes: K steps at a time, L positions, W of them from the answer's first on, D width.
 """
@@ -28,7 +28,7 @@ from looped.evaluation import stopping
 from looped.evaluation.grid import StepGrid
 from looped.evaluation.reading import is_done, motion, read, window_start
 from looped.explorer.models import Query
-from looped.model import attention, block
+from looped.fast import attention, layer_ops
 from looped.solve.solver import fitting_threads, text_of
 from looped.vocab import Vocab
 
@@ -113,7 +113,7 @@ class WatchedLoop:
         return found
 
     def _loop(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """`LoopedTransformer.unroll`, but with the state beside what is read of it, which ACT tells apart."""
+        """`StackedTransformer.unroll`, but with the state beside what is read of it, which ACT tells apart."""
         gate = self.model.gate(self.weights, self.batch.loss_mask[None])
         x = self.model.embed(self.weights, self.batch.tokens[None])
         h: Tensor | None = None
@@ -254,5 +254,5 @@ def attention_map(
 
     for i, weights in enumerate(solver.weights.layers[: layer + 1]):
         attend = watched if i == layer else partial(attention.attend, config)
-        h = block.apply_layer(weights, h, attend, model.linear, model.normalise, model.activate)
+        h = layer_ops.apply_layer(weights, h, attend, model.linear, model.normalise, model.activate)
     return attention.weights(config, seen[0])[0, head].float()

@@ -38,7 +38,7 @@ class ModelConfig:
     max_positions: int = 2048  # rows of a learned table, or the range randomised positions are drawn from
     embedding_std: float = 0.02  # initial scale of the token embedding, GPT-2's
     init_std: float = 0.02  # initial scale of every other matrix, GPT-2's
-    initialisation: Initialisation = "gpt2"  # how the read-in and the read-out start (`looped.model.weights`)
+    initialisation: Initialisation = "gpt2"  # how the read-in and the read-out start (`looped.fast.weights`)
     # What a program compiled into weights asks for (`looped.compiler`); every default is the paper's block.
     norm: NormKind = "layer"  # normalise before every matrix and after every step, or nowhere
     activation: ActivationKind = "gelu"  # of the feed-forward part
@@ -50,7 +50,7 @@ class ModelConfig:
     relay: int = 0  # first entries of the state that every position takes from its row's last, before a step
     halt: int | None = None  # entry of the last position's state that is 1 when the answer is there, else 0
     # Learned halting (`looped.model.halting`) and the encoder-decoder that came with it.
-    kind: KindOfModel = "decoder"  # the looped decoder, or a Universal Transformer (`looped.model.universal`)
+    kind: KindOfModel = "decoder"  # the looped decoder, or a Universal Transformer (`looped.fast.universal`)
     halting: Halting = "none"  # a head that says when to stop: adaptive computation time, PonderNet, or ours
     halt_bias: float | None = None  # where that head starts; none: at 1 (act, as published) or -2 (ponder)
 

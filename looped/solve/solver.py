@@ -33,10 +33,10 @@ from looped.errors import InputError
 from looped.evaluation import decode, stopping
 from looped.evaluation.measure import Subject
 from looped.evaluation.reading import is_done, rows_at_once, window_start
+from looped.fast.stacked import Prepared, StackedTransformer
 from looped.loops import PLAIN, Loops
 from looped.methods import Method, largest_steps
 from looped.model.config import ModelConfig
-from looped.model.loop import LoopedTransformer, Prepared
 from looped.solve.answers import Answer, Answers, Step
 from looped.tasks.base import Task
 from looped.zoo.registry import Card
@@ -55,7 +55,7 @@ class Solver:
     name: str  # of the shipped model or the file
     task: Task
     method: Method
-    model: LoopedTransformer
+    model: StackedTransformer
     weights: Prepared
     trained_max_length: int
     seed: int = 0

@@ -13,7 +13,7 @@ from looped import loops, methods, runs, tasks
 from looped.compiler import compiled
 from looped.compiler.compiled import Compiled
 from looped.errors import InputError
-from looped.model import build
+from looped.fast import build
 from looped.rasp import programs
 from looped.solve import solver
 from looped.solve.solver import Solver

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from looped import methods, tasks
 from looped.evaluation.measure import Row
+from looped.fast.engine import Readings
 from looped.training import curriculum
 from looped.training.config import TrainConfig
-from looped.training.engine import Readings
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ from torch import Tensor
 from looped.checkpoints import Metadata, Shapes
 from looped.errors import InputError
 from looped.evaluation.measure import Subject, measure
-from looped.model import build
+from looped.fast import build, snapshot
+from looped.fast.engine import Engine
 from looped.runs import Run, load_seed, number, read_metrics
 from looped.tasks.base import LONGEST
-from looped.training import curriculum, snapshot
+from looped.training import curriculum
 from looped.training.bystander import Bystander
 from looped.training.config import TrainConfig
-from looped.training.engine import Engine
 from looped.training.progress import Clock, Listener, Report, SeedReport, Window
 from looped.training.watch import Watch
 from looped.training.world import World

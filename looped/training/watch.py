@@ -21,7 +21,7 @@ from torch import Tensor
 from looped import serial
 from looped.checkpoints import Metadata
 from looped.errors import InputError
-from looped.training.engine import Engine
+from looped.fast.engine import Engine
 
 FAR = 2.0  # times the loss of guessing every token with equal chances
 PATIENCE = 200  # gradient steps that it has to last

@@ -23,7 +23,8 @@ from benchmarks import BenchOptions, equal, infer, scale, suite, train
 from benchmarks.stages import last_stage
 from looped import devices, runs
 from looped.errors import InputError
-from looped.model import LoopedTransformer, ModelConfig, attention, block, kernels
+from looped.fast import StackedTransformer, attention, kernels, layer_ops
+from looped.model import ModelConfig
 
 TINY: dict[str, Any] = {"device": "cpu", "width": 16, "batch": 4}
 LITTLE = "scale --seeds 1 --steps 1 --length 2 --width 16 --batch 2 --device cpu"
@@ -174,19 +175,19 @@ def test_infer_answers_with_and_without_early_exit() -> None:
 def test_infer_times_a_narrow_layer_where_there_is_a_kernel_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert infer.narrow("copy", 32, torch.device("cpu")) is None
     kernel, steps = [], []
-    step = LoopedTransformer.step
+    step = StackedTransformer.step
 
-    def narrow_layer(config: ModelConfig, layer: block.Layer, h: torch.Tensor) -> torch.Tensor:
+    def narrow_layer(config: ModelConfig, layer: layer_ops.Layer, h: torch.Tensor) -> torch.Tensor:
         kernel.append(h.shape)
-        return block.apply_layer(layer, h, partial(attention.attend, config))
+        return layer_ops.apply_layer(layer, h, partial(attention.attend, config))
 
-    def counted(self: LoopedTransformer, *args: Any) -> torch.Tensor:
+    def counted(self: StackedTransformer, *args: Any) -> torch.Tensor:
         steps.append(self)
         return step(self, *args)
 
     monkeypatch.setattr(kernels, "suits_narrow", lambda *_: True)
     monkeypatch.setattr(kernels, "narrow_layer", narrow_layer)
-    monkeypatch.setattr(LoopedTransformer, "step", counted)
+    monkeypatch.setattr(StackedTransformer, "step", counted)
     found = infer.narrow("copy", 32, torch.device("cpu"))
     assert found is not None
     assert found["ms"] > 0

@@ -12,7 +12,8 @@ from benchmarks import peer
 from looped import batches, tasks
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.model import LoopedTransformer, ModelConfig
+from looped.fast import StackedTransformer
+from looped.model import ModelConfig
 from looped.training import losses
 
 EVERY_TASK = sorted(tasks.TASKS)
@@ -28,7 +29,7 @@ def test_loss_and_gradients_are_those_of_our_loop(shape: ModelConfig, same: bool
     pytest.importorskip("transformers")
     task = tasks.get("copy")
     batch = peer.make_rows(task, 5, 6, random.Random(1))
-    model = LoopedTransformer(shape)
+    model = StackedTransformer(shape)
     flat = model.layout.initialise([3]) + 0.1 * torch.randn(1, model.layout.size)
     flat.requires_grad_()
     loss = our_loss(model, flat, batch)
@@ -50,7 +51,7 @@ def test_loss_and_gradients_are_those_of_our_loop(shape: ModelConfig, same: bool
     assert torch.allclose(theirs.loss(batch), loss, atol=1e-5) == same
 
 
-def our_loss(model: LoopedTransformer, flat: torch.Tensor, batch: Batch) -> torch.Tensor:
+def our_loss(model: StackedTransformer, flat: torch.Tensor, batch: Batch) -> torch.Tensor:
     """Every row looped to the end by plain autograd, and read at its own T."""
     weights = model.prepare(flat)
     states = torch.stack(list(model.unroll(weights, batch.tokens[None], int(batch.steps.max()))))

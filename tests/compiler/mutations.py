@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +58,10 @@ class Change(ast.NodeTransformer):
     def choose(self, options: list[ast.AST]) -> ast.AST:
         return options[int(self.generator.random() * len(options))]
 
+    def fresh(self, options: list[ast.AST]) -> ast.AST:
+        """A copy, so that no change of this tree is a change of another."""
+        return copy.deepcopy(self.choose(options))
+
     def visit(self, node: ast.AST) -> ast.AST:
         if node is not self.target:
             return super().visit(node)
@@ -72,16 +77,16 @@ class Change(ast.NodeTransformer):
             return ast.Constant(NUMBERS[int(self.generator.random() * len(NUMBERS))])
         if isinstance(node, ast.Name) and self.generator.random() < 0.7:
             return ast.Name(self.names[int(self.generator.random() * len(self.names))], ast.Load())
-        return self.choose(list(_EXPRESSIONS))
+        return self.fresh(list(_EXPRESSIONS))
 
     def other_body(self, node: ast.FunctionDef) -> ast.AST:
         """Statements swapped, left out, doubled or put in."""
         at = int(self.generator.random() * len(node.body))
         way = int(self.generator.random() * 4)
         if way == 0:
-            node.body.insert(at, self.choose(list(_STATEMENTS)))  # type: ignore[arg-type]
+            node.body.insert(at, self.fresh(list(_STATEMENTS)))  # type: ignore[arg-type]
         elif way == 1:
-            node.body.insert(at, node.body[at])
+            node.body.insert(at, copy.deepcopy(node.body[at]))
         elif way == 2 and len(node.body) > 1:
             node.body.pop(at)
         else:

@@ -9,7 +9,8 @@ from looped import batches, tasks
 from looped.compiler.compiled import compile_program
 from looped.compiler.probe import probe
 from looped.errors import InputError
-from looped.model import LoopedTransformer, ModelConfig
+from looped.fast import StackedTransformer
+from looped.model import ModelConfig
 from looped.rasp import programs
 
 
@@ -34,7 +35,7 @@ def test_only_where_the_answer_is_read() -> None:
     """Of a token every position knows itself: `seq` before the question's end, nothing but blanks after it."""
     program = programs.get("copy")
     config = ModelConfig(vocab=len(program.vocab), layers=1, heads=4, width=16, bands=(1, 1, 1, 1))
-    model = LoopedTransformer(config)
+    model = StackedTransformer(config)
     weights = model.prepare(model.layout.initialise([0]))
     everywhere = probe(program, model, weights, rows("copy", 6, 200), 3)
     there = probe(program, model, weights, rows("copy", 6, 200), 3, answer_only=True)
@@ -46,7 +47,7 @@ def test_only_where_the_answer_is_read() -> None:
 
 def test_a_model_without_attention_knows_no_more_than_its_token() -> None:
     config = ModelConfig(vocab=5, layers=1, heads=4, width=16, bands=(1, 1, 1, 1))
-    model = LoopedTransformer(config)
+    model = StackedTransformer(config)
     found = probe(
         programs.get("parity"), model, model.prepare(model.layout.initialise([0])), rows("parity", 8, 400), 4
     )

@@ -11,7 +11,8 @@ import torch
 from looped import batches, methods, tasks
 from looped.batches import Batch
 from looped.evaluation.measure import Subject
-from looped.model import LoopedTransformer, ModelConfig
+from looped.fast import StackedTransformer
+from looped.model import ModelConfig
 
 MakeSubject = Callable[..., Subject]
 
@@ -26,7 +27,7 @@ def subject() -> MakeSubject:
         base = ModelConfig(
             vocab=len(task.vocab), layers=2, heads=4, width=32, injection=method.injection, **lively
         )
-        model = LoopedTransformer(replace(base, **changes))  # type: ignore[arg-type]
+        model = StackedTransformer(replace(base, **changes))  # type: ignore[arg-type]
         weights = model.prepare(model.layout.initialise([3, 4]))
         return Subject(task, method, model, weights, (3, 4), trained_max_length=5, recipe="quick")
 

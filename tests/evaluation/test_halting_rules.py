@@ -13,8 +13,9 @@ from looped.evaluation import decode, stopping, universal
 from looped.evaluation.decode import run_adaptive
 from looped.evaluation.grid import StepGrid, held_from, random_exit, unroll_grid
 from looped.evaluation.measure import Subject, draw_batches, measure, oracle_steps, reach
-from looped.model import ModelConfig, build
-from looped.model.universal import PreparedUniversal, UniversalTransformer
+from looped.fast import build
+from looped.fast.universal import PreparedUniversal, StackedUniversal
+from looped.model import ModelConfig
 
 Y, N = True, False
 
@@ -136,7 +137,7 @@ def universal_subject(name: str, task_name: str = "copy") -> Subject:
 @pytest.mark.parametrize("task", ["copy", "parity", "binary_sum"])
 def test_one_glance_tells_which_greedy_answers_are_exact(name: str, task: str) -> None:
     made = universal_subject(name, task)
-    assert isinstance(made.model, UniversalTransformer)
+    assert isinstance(made.model, StackedUniversal)
     assert isinstance(made.weights, PreparedUniversal)
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(1, 4, (300,), generator=generator)

@@ -5,8 +5,8 @@ import torch
 
 from looped.explorer import queries
 from looped.explorer.models import ModelRegistry, read_query
-from looped.model import block
-from looped.model.loop import LoopedTransformer
+from looped.fast import layer_ops
+from looped.fast.stacked import StackedTransformer
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_the_pass_that_is_watched_is_the_models_own_step(
     model, weights = registry["addition-compiled"].solver.model, registry["addition-compiled"].solver.weights
     first, second = _states(asked, 2)
     calls: list[torch.Tensor] = []
-    original = block.apply_layer
+    original = layer_ops.apply_layer
 
     def spy(*args: object) -> torch.Tensor:
         calls.append(original(*args))  # type: ignore[arg-type]
@@ -51,6 +51,6 @@ def test_the_pass_that_is_watched_is_the_models_own_step(
 
 def _states(asked: object, steps: int) -> list[torch.Tensor]:
     solver = asked.model.solver  # type: ignore[attr-defined]
-    model: LoopedTransformer = solver.model
+    model: StackedTransformer = solver.model
     with torch.inference_mode():
         return [h[0, 0] for h in model.unroll(solver.weights, asked.batch().tokens[None], steps)]  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from looped.model import attention, banded
+from looped.fast import attention, banded
 from looped.model.config import ModelConfig
 
 CONFIGS = [

@@ -8,15 +8,16 @@ import pytest
 import torch
 
 from looped.errors import InputError
-from looped.model import LoopedTransformer, ModelConfig
-from looped.model.attention import attend_after, weights
+from looped.fast import StackedTransformer
+from looped.fast.attention import attend_after, weights
+from looped.model import ModelConfig
 from looped.training.recipes import make
 
 SMALL = ModelConfig(vocab=5, layers=1, heads=4, width=16, injection=False)
 
 
 def state_after(config: ModelConfig, steps: int = 1) -> torch.Tensor:
-    model = LoopedTransformer(config)
+    model = StackedTransformer(config)
     flat = model.layout.initialise([0, 1])
     tokens = torch.arange(14).view(1, 2, 7).expand(2, -1, -1) % 5
     *_, h = model.unroll(model.prepare(flat), tokens, steps)
@@ -24,18 +25,18 @@ def state_after(config: ModelConfig, steps: int = 1) -> torch.Tensor:
 
 
 def test_without_norms_a_doubled_state_grows() -> None:
-    model = LoopedTransformer(replace(SMALL, norm="none", activation="relu"))
+    model = StackedTransformer(replace(SMALL, norm="none", activation="relu"))
     ready = model.prepare(model.layout.initialise([0]))
     u = torch.randn(1, 1, 3, 16, generator=torch.Generator().manual_seed(0))
     mixed = model.step(ready, u) - u
     assert mixed.abs().max() > 0
-    normed = LoopedTransformer(SMALL)
+    normed = StackedTransformer(SMALL)
     assert torch.allclose(normed.step(ready, u).mean(-1), torch.zeros(1, 1, 3), atol=1e-6)
     assert model.step(ready, u).mean(-1).abs().max() > 1e-3
 
 
 def test_relu_is_relu() -> None:
-    assert LoopedTransformer(replace(SMALL, activation="relu")).activate is torch.relu
+    assert StackedTransformer(replace(SMALL, activation="relu")).activate is torch.relu
     changed = state_after(replace(SMALL, activation="relu"))
     assert not torch.allclose(changed, state_after(SMALL))
 
@@ -61,13 +62,13 @@ def test_a_running_head_takes_the_best_key_so_far() -> None:
 
 def test_layers_before_the_loop_run_once() -> None:
     config = replace(SMALL, before=2, before_bands=(2,), before_running=1)
-    model = LoopedTransformer(config)
+    model = StackedTransformer(config)
     flat = model.layout.initialise([0])
     assert {"before.0.qkv.weight", "before.1.down.bias", "layers.0.qkv.weight"} <= model.layout.slots.keys()
     tokens = torch.tensor([[[1, 2, 3, 4]]])
     ready = model.prepare(flat)
     x = model.embed(ready, tokens)
-    alone = LoopedTransformer(SMALL)
+    alone = StackedTransformer(SMALL)
     bare = alone.prepare(
         flat=alone.layout.from_dict(
             {
@@ -83,7 +84,7 @@ def test_layers_before_the_loop_run_once() -> None:
 
 
 def test_the_relay_tells_every_position_what_the_last_one_holds() -> None:
-    model = LoopedTransformer(replace(SMALL, relay=3))
+    model = StackedTransformer(replace(SMALL, relay=3))
     h = torch.randn(1, 2, 5, 16)
     told = model.inject(h, torch.zeros_like(h))
     assert torch.equal(told[..., :3], h[:, :, -1:, :3].expand(-1, -1, 5, -1))

@@ -1,6 +1,6 @@
 """The step with everything riding along against the step in parts.
 
-Each runs on the plain twins of the kernels (`model/plain.py`) and on the kernels themselves (`tests/ways.py`).
+Each runs on the plain twins of the kernels (`fast/reference.py`) and on the kernels themselves (`tests/ways.py`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import pytest
 import torch
 from ways import NEEDS_GPU, WAYS, device_of, ops_of
 
-from looped.model import LoopedTransformer, forward, kernels
+from looped.fast import StackedTransformer, forward, kernels
 
-MakeModel = Callable[..., tuple[LoopedTransformer, torch.Tensor]]
+MakeModel = Callable[..., tuple[StackedTransformer, torch.Tensor]]
 CASES = {
     "one layer": {},
     "three layers": {"layers": 3},

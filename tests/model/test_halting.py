@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from looped.errors import InputError
-from looped.model import LoopedTransformer, ModelConfig, halting
+from looped.fast import StackedTransformer
+from looped.model import ModelConfig, halting
 from looped.model.halting import Act, act_start, act_step
 
 
@@ -157,8 +158,8 @@ TOKENS = torch.tensor([[[0, 1, 2, 3, 4]]]).expand(2, 3, 5)
 
 
 def test_a_head_adds_its_weights_at_the_end_and_changes_nothing_else() -> None:
-    plain = LoopedTransformer(ModelConfig(vocab=5, width=16, heads=2, layers=1))
-    headed = LoopedTransformer(ModelConfig(vocab=5, width=16, heads=2, layers=1, halting="ponder"))
+    plain = StackedTransformer(ModelConfig(vocab=5, width=16, heads=2, layers=1))
+    headed = StackedTransformer(ModelConfig(vocab=5, width=16, heads=2, layers=1, halting="ponder"))
     assert list(headed.layout.slots) == [*plain.layout.slots, "halt.weight", "halt.bias"]
     flat, more = plain.layout.initialise([1, 2]), headed.layout.initialise([1, 2])
     assert torch.equal(flat, more[:, : flat.shape[1]])
@@ -168,7 +169,7 @@ def test_a_head_adds_its_weights_at_the_end_and_changes_nothing_else() -> None:
 
 
 def test_prepared_weights_survive_being_taken_apart() -> None:
-    model = LoopedTransformer(ModelConfig(vocab=5, width=16, heads=2, halting="act", positions="learned"))
+    model = StackedTransformer(ModelConfig(vocab=5, width=16, heads=2, halting="act", positions="learned"))
     weights = model.prepare(model.layout.initialise([0, 1]))
     again = weights.with_tensors(weights.tensors())
     assert all(a is b for a, b in zip(weights.tensors(), again.tensors(), strict=True))
@@ -179,7 +180,7 @@ def test_prepared_weights_survive_being_taken_apart() -> None:
 @pytest.mark.parametrize("kind", ["act", "ponder"])
 def test_a_gate_tells_when_a_row_has_halted(kind: halting.Halting) -> None:
     config = ModelConfig(vocab=5, width=16, heads=2, layers=1, halting=kind, halt_bias=-0.5, init_std=0.3)
-    model = LoopedTransformer(config)
+    model = StackedTransformer(config)
     weights = model.prepare(model.layout.initialise([0, 1]))
     counted = torch.tensor([False, False, True, True, True]).expand(1, 3, 5)
     gate = model.gate(weights, counted)
@@ -200,7 +201,7 @@ def test_a_gate_tells_when_a_row_has_halted(kind: halting.Halting) -> None:
 
 def test_a_loop_whose_marks_have_all_spoken_computes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ModelConfig(vocab=5, width=16, heads=2, layers=1, halting="mark", halt_bias=9.0)
-    model = LoopedTransformer(config)
+    model = StackedTransformer(config)
     weights = model.prepare(model.layout.initialise([0, 1]))
     computed = []
     step = model.step

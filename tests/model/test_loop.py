@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from looped.model import LoopedTransformer, block
+from looped.fast import StackedTransformer, layer_ops
 
-MakeModel = Callable[..., tuple[LoopedTransformer, Tensor]]
+MakeModel = Callable[..., tuple[StackedTransformer, Tensor]]
 
 KINDS = [
     {},
@@ -25,7 +25,7 @@ KINDS = [
 ]
 
 
-def some_tokens(model: LoopedTransformer, seeds: int, rows: int = 3, size: int = 10) -> Tensor:
+def some_tokens(model: StackedTransformer, seeds: int, rows: int = 3, size: int = 10) -> Tensor:
     generator = torch.Generator().manual_seed(5)
     return torch.randint(0, model.config.vocab, (seeds, rows, size), generator=generator)
 
@@ -33,7 +33,7 @@ def some_tokens(model: LoopedTransformer, seeds: int, rows: int = 3, size: int =
 class Reference(nn.Module):
     """GPT-2's pre-norm decoder as its authors draw it, from torch's own parts; causal, without positions."""
 
-    def __init__(self, model: LoopedTransformer, row: Tensor) -> None:
+    def __init__(self, model: StackedTransformer, row: Tensor) -> None:
         super().__init__()
         config, given = model.config, model.layout.to_dict(row)
         d = config.width
@@ -155,7 +155,7 @@ def test_folding_a_norm_is_the_norm(make_model: MakeModel) -> None:
     for i, layer in enumerate(model.prepare(flat).layers):
         pairs = [("norm1", "qkv", layer.qkv, layer.qkv_bias), ("norm2", "up", layer.up, layer.up_bias)]
         for norm, matrix, weight, bias in pairs:
-            folded = block.linear(block.normalise(h), weight, bias)
+            folded = layer_ops.linear(layer_ops.normalise(h), weight, bias)
             for s in range(2):
                 scale, shift = views[f"layers.{i}.{norm}.scale"][s], views[f"layers.{i}.{norm}.shift"][s]
                 plain = nn.functional.layer_norm(h[s], (32,), scale, shift, eps=1e-5)

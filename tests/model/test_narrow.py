@@ -9,9 +9,9 @@ import pytest
 import torch
 from ways import KERNELS, NEEDS_GPU, device_of
 
-from looped.model import LoopedTransformer, attention, block, kernels
+from looped.fast import StackedTransformer, attention, kernels, layer_ops
 
-MakeModel = Callable[..., tuple[LoopedTransformer, torch.Tensor]]
+MakeModel = Callable[..., tuple[StackedTransformer, torch.Tensor]]
 NARROW = {"width": 32, "heads": 4, "bands": (2, 2, 2, 2)}
 
 
@@ -26,7 +26,7 @@ def test_one_kernel_gives_what_the_parts_give(
     layer = model.prepare(flat.to(device)).layers[0]
     generator = torch.Generator().manual_seed(1)
     state = torch.randn(3, rows, size, model.config.width, generator=generator).to(device)
-    parts = block.apply_layer(layer, state, partial(attention.attend, model.config))
+    parts = layer_ops.apply_layer(layer, state, partial(attention.attend, model.config))
     with torch.inference_mode():
         assert kernels.suits_narrow(model.config, layer, state) == (way == "cuda")
         torch.testing.assert_close(
@@ -62,7 +62,7 @@ def test_many_steps_end_where_the_parts_end(make_model: MakeModel, monkeypatch: 
 def test_other_blocks_go_the_usual_way(
     make_model: MakeModel, changes: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("looped.model.kernels.narrow.triton", object())
+    monkeypatch.setattr("looped.fast.kernels.narrow.triton", object())
     model, flat = make_model(**changes)
     layer = model.prepare(flat).layers[0]
     pretends = _OnCuda(torch.zeros(2, 1, 4, model.config.width))
@@ -73,7 +73,7 @@ def test_other_blocks_go_the_usual_way(
 def test_a_cpu_and_a_training_go_the_usual_way(
     make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("looped.model.kernels.narrow.triton", object())
+    monkeypatch.setattr("looped.fast.kernels.narrow.triton", object())
     model, flat = make_model(**NARROW)
     layer = model.prepare(flat).layers[0]
     state = torch.zeros(2, 1, 4, 32)

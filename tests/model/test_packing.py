@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from looped.model.packing import Packing
+from looped.fast.packing import Packing
 
 CPU = torch.device("cpu")
 sizes = st.lists(st.integers(1, 6), min_size=1, max_size=7)

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from looped.errors import InputError
-from looped.model import LoopedTransformer, ModelConfig, positions
+from looped.fast import StackedTransformer
+from looped.model import ModelConfig, positions
 
-MakeModel = Callable[..., tuple[LoopedTransformer, Tensor]]
+MakeModel = Callable[..., tuple[StackedTransformer, Tensor]]
 
 
 def config_of(kind: str, **changes: int) -> ModelConfig:

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from looped.model import short
+from looped.fast import short
+from looped.fast.packing import Packing
 from looped.model.config import ModelConfig
-from looped.model.packing import Packing
 
 WIDTH = 12
 

@@ -7,31 +7,30 @@ import math
 import pytest
 import torch
 
-from looped.model import ModelConfig, UniversalTransformer, build
-from looped.model.universal import PreparedUniversal, Said, sine, split
+from looped.fast import StackedUniversal, build
+from looped.fast.universal import PreparedUniversal, Said, sine, split
+from looped.model import ModelConfig
 
 ROW = torch.tensor([1, 0, 1, 2, 1, 0, 1, 3, 3])  # copy of 101, `>` at place 3
 STARTS = torch.tensor([3, 2, 5])
 
 
-def made(halting: str = "act", **changes: object) -> tuple[UniversalTransformer, PreparedUniversal]:
+def made(halting: str = "act", **changes: object) -> tuple[StackedUniversal, PreparedUniversal]:
     config = ModelConfig(
         vocab=5, layers=2, heads=2, width=16, kind="universal", halting=halting, init_std=0.3,
         embedding_std=1.0, injection=False, **changes,
     )  # type: ignore[arg-type]  # fmt: skip
     model = build(config)
-    assert isinstance(model, UniversalTransformer)
+    assert isinstance(model, StackedUniversal)
     return model, model.prepare(flat_of(model))
 
 
-def flat_of(model: UniversalTransformer) -> torch.Tensor:
+def flat_of(model: StackedUniversal) -> torch.Tensor:
     flat = model.layout.initialise([0, 1])
     return flat + 0.1 * torch.randn(flat.shape, generator=torch.Generator().manual_seed(3))
 
 
-def asked(
-    model: UniversalTransformer, weights: PreparedUniversal, tokens: torch.Tensor, most: int = 5
-) -> Said:
+def asked(model: StackedUniversal, weights: PreparedUniversal, tokens: torch.Tensor, most: int = 5) -> Said:
     counted = torch.arange(tokens.shape[-1]) >= STARTS[:, None]
     with torch.no_grad():
         return model.answer(weights, tokens.expand(2, 3, -1), counted.expand(2, 3, -1), most)

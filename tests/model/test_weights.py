@@ -10,10 +10,11 @@ from torch import Tensor
 
 from looped import methods, tasks
 from looped.errors import InputError
-from looped.model import LoopedTransformer, ModelConfig
-from looped.model.weights import ALIGN, Layout
+from looped.fast import StackedTransformer
+from looped.fast.weights import ALIGN, Layout
+from looped.model import ModelConfig
 
-MakeModel = Callable[..., tuple[LoopedTransformer, Tensor]]
+MakeModel = Callable[..., tuple[StackedTransformer, Tensor]]
 
 
 def test_a_row_survives_the_dictionary(make_model: MakeModel) -> None:
@@ -65,7 +66,7 @@ def test_stacks_are_the_views_layer_upon_layer(changes: dict[str, object]) -> No
 
 def test_a_deep_model_is_as_few_tensors_as_a_shallow_one() -> None:
     few, many = (
-        LoopedTransformer(ModelConfig(vocab=5, layers=layers, width=16, heads=2)) for layers in (1, 80)
+        StackedTransformer(ModelConfig(vocab=5, layers=layers, width=16, heads=2)) for layers in (1, 80)
     )
     prepared = [model.prepare(model.layout.initialise([0, 1])) for model in (few, many)]
     assert len(prepared[0].tensors()) == len(prepared[1].tensors()) == 5 + 8

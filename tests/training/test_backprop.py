@@ -12,15 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from looped.batches import Batch
-from looped.model import LoopedTransformer
-from looped.model.packing import Packing
-from looped.model.plain import held
+from looped.fast import StackedTransformer
+from looped.fast.accumulate import GradientStore
+from looped.fast.backprop import backpropagate, ceiling
+from looped.fast.engine import Engine
+from looped.fast.packing import Packing
+from looped.fast.reference import held
 from looped.training import curriculum
-from looped.training.accumulate import GradientStore
-from looped.training.backprop import backpropagate, ceiling
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan
-from looped.training.engine import Engine
 
 
 def slow(
@@ -28,7 +28,7 @@ def slow(
 ) -> tuple[Tensor, Tensor]:
     """Loss of every seed, and its gradient, one problem after the other; what halting costs is in the gradient only."""
     flat = flat.clone().requires_grad_()
-    model = LoopedTransformer(config.model)
+    model = StackedTransformer(config.model)
     losses = []
     halts = torch.zeros(())
     for s in range(batch.tokens.shape[0]):
@@ -69,7 +69,7 @@ def fast(
     """The same by way of `backpropagate`."""
     flat = flat.clone().requires_grad_()
     store = GradientStore(accumulate)
-    model = LoopedTransformer(config.model, store.linear)
+    model = StackedTransformer(config.model, store.linear)
     folded = model.prepare(flat)
     weights = store.open(folded, torch.float32)
     packing = packing or Engine(config).stage(config.max_length).packing

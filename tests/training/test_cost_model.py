@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from looped.errors import InputError
+from looped.fast.engine import Engine
+from looped.fast.fused import FusedLoop
 from looped.serial import override
 from looped.training import cost, curriculum, rates, work
-from looped.training.engine import Engine
-from looped.training.fused import FusedLoop
 from looped.training.rates import DEVICES, STEPS, Measured
 from looped.training.recipes import make
 

@@ -8,16 +8,16 @@ from distance import apart
 
 from looped.errors import InputError
 from looped.evaluation.measure import Subject, measure
+from looped.fast import StackedTransformer, optimizer
+from looped.fast.engine import Engine
 from looped.methods import METHODS
-from looped.model import LoopedTransformer
-from looped.training import curriculum, optimizer
-from looped.training.engine import Engine
+from looped.training import curriculum
 
 
 def exact_on_short(engine: Engine) -> float:
     """The worst accuracy over the training lengths."""
     config = engine.config
-    model = LoopedTransformer(config.model)
+    model = StackedTransformer(config.model)
     with torch.no_grad():
         weights = model.prepare(engine.evaluated_weights)
     subject = Subject(engine.task, engine.method, model, weights, config.seeds, config.max_length)

@@ -1,6 +1,6 @@
 """Folding by hand against `model.fold` and autograd: the same weights for the loop, the same flat gradient.
 
-Each runs on the plain twins of the kernels (`model/plain.py`) and on the kernels themselves (`tests/ways.py`).
+Each runs on the plain twins of the kernels (`fast/reference.py`) and on the kernels themselves (`tests/ways.py`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from ways import CUDA, WAYS, device_of, ops_of
 
-from looped.model import LoopedTransformer, ModelConfig, build, kernels
-from looped.training import folding
-from looped.training.engine import Engine
+from looped.fast import StackedTransformer, build, folding, kernels
+from looped.fast.engine import Engine
+from looped.model import ModelConfig
 
 SMALL = ModelConfig(vocab=7, layers=2, heads=4, width=32)
 CASES = {
@@ -31,7 +31,7 @@ CASES = {
 }
 
 
-def given(case: str, seeds: int, device: str) -> tuple[LoopedTransformer, Tensor]:
+def given(case: str, seeds: int, device: str) -> tuple[StackedTransformer, Tensor]:
     """A model and weights of which none is 0 or 1, so that none can be forgotten unseen."""
     model = build(CASES[case])
     generator = torch.Generator().manual_seed(1)
@@ -54,7 +54,7 @@ def assert_near(got: Tensor, right: Tensor) -> None:
 def test_by_hand_equals_autograd(case: str, seeds: int, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "interpreted" and seeds > 1 and case in ("wider than a tile", "deep", "universal"):
         pytest.skip("takes a minute")
-    monkeypatch.setattr(folding, "plain", ops_of(way))
+    monkeypatch.setattr(folding, "reference", ops_of(way))
     model, flat = given(case, seeds, device_of(way))
     leaf = flat.clone().requires_grad_()
     right = model.fold(leaf).tensors()

@@ -1,6 +1,6 @@
 """The loop written out by hand against autograd: the same loss and the same gradients.
 
-Each runs on the plain twins of the kernels (`model/plain.py`) and on the kernels themselves (`tests/ways.py`).
+Each runs on the plain twins of the kernels (`fast/reference.py`) and on the kernels themselves (`tests/ways.py`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from ways import CUDA, NEEDS_GPU, WAYS, device_of, ops_of
 
 from looped.batches import Batch
-from looped.model import kernels
-from looped.training import fused
-from looped.training.accumulate import GradientStore
-from looped.training.backprop import backpropagate
+from looped.fast import fused, kernels
+from looped.fast.accumulate import GradientStore
+from looped.fast.backprop import backpropagate
+from looped.fast.engine import Engine
+from looped.fast.fused import FusedLoop
 from looped.training.config import TrainConfig
-from looped.training.engine import Engine
-from looped.training.fused import FusedLoop
 from looped.training.recipes import make
 
 CASES = {

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from looped.model import ModelConfig, attention
+from looped.fast import attention
+from looped.fast.engine import Engine
+from looped.model import ModelConfig
 from looped.training.config import TrainConfig
-from looped.training.engine import Engine
 
 MakeConfig = Callable[..., TrainConfig]
 

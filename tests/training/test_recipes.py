@@ -9,8 +9,8 @@ import pytest
 from looped.errors import InputError
 from looped.evaluation import grid
 from looped.evaluation.measure import Subject, length_grid, measure
+from looped.fast.engine import Engine
 from looped.methods import METHODS
-from looped.training.engine import Engine
 from looped.training.recipes import RECIPES, make
 
 # task: longest length, layers and heads of the block, interval, decay of the weight average, tokens

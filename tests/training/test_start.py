@@ -12,12 +12,12 @@ import torch
 from looped import runs, tasks
 from looped.compiler.compiled import compile_program
 from looped.errors import InputError
-from looped.model.weights import Layout
+from looped.fast.engine import Engine
+from looped.fast.weights import Layout
 from looped.rasp import programs
 from looped.solve import load
 from looped.training import start, work
 from looped.training.config import TrainConfig
-from looped.training.engine import Engine
 from looped.training.recipes import from_program, make
 from looped.training.start import Start
 from looped.training.trainer import Cadence, train

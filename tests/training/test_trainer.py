@@ -21,9 +21,9 @@ import torch
 from looped import checkpoints, runs
 from looped.errors import InputError
 from looped.evaluation.measure import Row
+from looped.fast.engine import Engine
 from looped.training import trainer
 from looped.training.config import TrainConfig
-from looped.training.engine import Engine
 from looped.training.interrupt import Interrupt
 from looped.training.progress import Listener, Report
 from looped.training.trainer import Cadence, train

@@ -11,11 +11,12 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 
 from looped.batches import Batch
 from looped.errors import InputError
+from looped.fast import trajectory
+from looped.fast.engine import Engine
+from looped.fast.stacked import StackedTransformer
 from looped.methods import BEYOND
 from looped.model import halting
-from looped.model.loop import LoopedTransformer
-from looped.training import curriculum, trajectory
-from looped.training.engine import Engine
+from looped.training import curriculum
 
 WAYS: dict[str, dict[str, object]] = {
     "act": {"model": {"halting": "act"}},
@@ -174,7 +175,7 @@ def test_what_the_mark_expects_step_by_step(tiny) -> None:
     batch, _ = engine.draw(stage)
     weights, model = engine.store.open(engine.model.prepare(engine.weights), torch.float32), engine.model
     with torch.no_grad():
-        states = [h.clone() for h in LoopedTransformer(replace(model.config, halting="none")).unroll(
+        states = [h.clone() for h in StackedTransformer(replace(model.config, halting="none")).unroll(
             weights, batch.tokens, stage.most
         )]  # fmt: skip
     total = 0.0

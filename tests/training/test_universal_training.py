@@ -10,9 +10,9 @@ import torch
 from looped import methods, runs
 from looped.errors import InputError
 from looped.evaluation.measure import Subject, measure
-from looped.model import UniversalTransformer, build
+from looped.fast import StackedUniversal, build
+from looped.fast.engine import Engine
 from looped.training import recipes
-from looped.training.engine import Engine
 from looped.training.trainer import Cadence, train
 
 SHAPE = {"kind": "universal", "embedding_std": 1.0, "init_std": 0.2}
@@ -89,7 +89,7 @@ def test_recipes_make_them(recipe: str, method: str) -> None:
     config = recipes.make("addition", method, recipe, (0,))
     assert (config.model.kind, config.model.halting) == ("universal", methods.get(method).halting)
     assert config.stops == ("halt",)
-    assert isinstance(build(config.model), UniversalTransformer)
+    assert isinstance(build(config.model), StackedUniversal)
 
 
 @pytest.mark.parametrize(

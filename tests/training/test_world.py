@@ -19,10 +19,10 @@ from distance import apart
 
 from looped import checkpoints, runs
 from looped.errors import InputError
+from looped.fast.engine import Engine
 from looped.training import world as worlds
 from looped.training.__main__ import main
 from looped.training.config import TrainConfig
-from looped.training.engine import Engine
 from looped.training.trainer import Cadence, train
 
 STEPS = 20

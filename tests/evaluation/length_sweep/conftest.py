@@ -16,7 +16,8 @@ import torch
 from looped import methods, tasks
 from looped.compiler.compiled import compile_program
 from looped.evaluation.measure import Subject
-from looped.model import LoopedTransformer, ModelConfig
+from looped.fast import StackedTransformer
+from looped.model import ModelConfig
 from looped.rasp import programs
 from looped.runs import Run
 from looped.training.recipes import make
@@ -50,7 +51,7 @@ def moving() -> Callable[..., Subject]:
     def subject(task_name: str = "copy", method_name: str = "fop-loop-adaptive") -> Subject:
         task, method = tasks.get(task_name), methods.get(method_name)
         config = ModelConfig(len(task.vocab), heads=4, width=32, init_std=0.4, embedding_std=1.0)
-        model = LoopedTransformer(config)
+        model = StackedTransformer(config)
         return Subject(
             task, method, model, model.prepare(model.layout.initialise([3, 4])), (3, 4), 5, "quick"
         )

@@ -25,7 +25,7 @@ from looped.evaluation.length_sweep.measure import (
 from looped.evaluation.measure import Subject, draw_batches, length_grid, measure
 from looped.evaluation.reading import read
 from looped.evaluation.stopping import OnlineRule
-from looped.model import build
+from looped.fast import build
 from looped.training.recipes import make
 
 Make = Callable[..., Subject]

@@ -29,10 +29,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from looped.model import block, halting
-from looped.model.block import Layer, unstack
+from looped.fast import layer_ops
+from looped.fast.layer_ops import Layer, unstack
+from looped.fast.stacked import Prepared, StackedTransformer, head_of
+from looped.model import halting
 from looped.model.halting import Act, Head
-from looped.model.loop import LoopedTransformer, Prepared, head_of
 
 Step = Callable[..., Tensor]  # one of the model's two steps, or the same recomputed backward
 
@@ -57,7 +58,7 @@ class Cross:
         ]
 
 
-CROSS: block.Behind = (("query", "norm3"), ("keyvalue", None), ("cross", None))  # in the order of `Cross`
+CROSS: layer_ops.Behind = (("query", "norm3"), ("keyvalue", None), ("cross", None))  # in the order of `Cross`
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class Said:
     decoder: Act | None = None
 
 
-class UniversalTransformer(LoopedTransformer):
+class StackedUniversal(StackedTransformer):
     """A configuration of kind `universal` and its verbs; as everywhere, the weights are passed in."""
 
     def prepare(self, flat: Float[Tensor, "S P"], dtype: torch.dtype | None = None) -> PreparedUniversal:
@@ -138,19 +139,19 @@ class UniversalTransformer(LoopedTransformer):
         assert isinstance(ready, PreparedUniversal)
         return ready
 
-    def fold(self, flat: Float[Tensor, "S P"], fold: block.Fold = block.fold) -> PreparedUniversal:
-        """The weights with norms folded in, as `LoopedTransformer.fold` has them. Differentiable."""
+    def fold(self, flat: Float[Tensor, "S P"], fold: layer_ops.Fold = layer_ops.fold) -> PreparedUniversal:
+        """The weights with norms folded in, as `StackedTransformer.fold` has them. Differentiable."""
         weights, stacks = self.layout.stacks(flat)
         return PreparedUniversal(
             embed=weights["embed"],
             table=None,
-            stack=Layer(*fold(stacks["decoder"], block.LAYER)),
+            stack=Layer(*fold(stacks["decoder"], layer_ops.LAYER)),
             scale=weights["norm.scale"][:, None, None],
             shift=weights["norm.shift"][:, None, None],
             readout=weights["readout.weight"],
             readout_bias=weights["readout.bias"][:, None],
             head=head_of(weights, "halt"),
-            encoder_stack=Layer(*fold(stacks["encoder"], block.LAYER)),
+            encoder_stack=Layer(*fold(stacks["encoder"], layer_ops.LAYER)),
             cross_stack=Cross(*fold(stacks["decoder"], CROSS)),
             memory=(weights["memory.scale"][:, None, None], weights["memory.shift"][:, None, None]),
             listener=head_of(weights, "listener") if self.config.halting == "act" else (),
@@ -188,9 +189,9 @@ class UniversalTransformer(LoopedTransformer):
 
         h = u
         for layer, cross in zip(weights.layers, weights.cross, strict=True):
-            h = block.mix(layer, h, attend, self.linear, self.normalise)
+            h = layer_ops.mix(layer, h, attend, self.linear, self.normalise)
             h = h + self._look(cross, h, memory, seen)
-            h = block.feed(layer, h, self.linear, self.normalise, self.activate)
+            h = layer_ops.feed(layer, h, self.linear, self.normalise, self.activate)
         return torch.addcmul(weights.shift, self.normalise(h), weights.scale)
 
     def _look(self, cross: Cross, h: Tensor, memory: Tensor, seen: Tensor) -> Tensor:
@@ -266,7 +267,7 @@ class UniversalTransformer(LoopedTransformer):
 
 
 def read_all(
-    model: LoopedTransformer, weights: Prepared, states: list[Float[Tensor, "S B L D"]]
+    model: StackedTransformer, weights: Prepared, states: list[Float[Tensor, "S B L D"]]
 ) -> list[Float[Tensor, "S B L V"]]:
     """The scores of many states in one product, so that the gradient of its matrix is summed inside, not in bf16."""
     return list(model.readout(weights, torch.cat(states, dim=1)).chunk(len(states), dim=1))

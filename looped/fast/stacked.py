@@ -19,11 +19,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from looped.model import attention, block, forward, kernels, positions
+from looped.fast import attention, forward, kernels, layer_ops
+from looped.fast.packing import Packing
+from looped.fast.weights import Layout
+from looped.model import positions
 from looped.model.config import ModelConfig
 from looped.model.halting import Gate, Head
-from looped.model.packing import Packing
-from looped.model.weights import Layout
 
 
 @dataclass(frozen=True)
@@ -36,20 +37,20 @@ class Prepared:
 
     embed: Float[Tensor, "S V D"]
     table: Float[Tensor, "S M D"] | None  # of learned positions
-    stack: block.Layer  # the block's layers, as one stack
+    stack: layer_ops.Layer  # the block's layers, as one stack
     scale: Float[Tensor, "S 1 1 D"]  # of the final norm
     shift: Float[Tensor, "S 1 1 D"]
     readout: Float[Tensor, "S D V"]
     readout_bias: Float[Tensor, "S 1 V"]
-    first: block.Layer | None = None  # a stack that is applied once, before the loop
+    first: layer_ops.Layer | None = None  # a stack that is applied once, before the loop
     head: Head = ()  # that says when to stop
-    layers: tuple[block.Layer, ...] = field(init=False)  # the block's, one by one
-    before: tuple[block.Layer, ...] = field(init=False)
+    layers: tuple[layer_ops.Layer, ...] = field(init=False)  # the block's, one by one
+    before: tuple[layer_ops.Layer, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         # Here and not when they are asked for: views made where no gradients are recorded would pass none on.
-        object.__setattr__(self, "layers", block.unstack(self.stack))
-        object.__setattr__(self, "before", () if self.first is None else block.unstack(self.first))
+        object.__setattr__(self, "layers", layer_ops.unstack(self.stack))
+        object.__setattr__(self, "before", () if self.first is None else layer_ops.unstack(self.first))
 
     def tensors(self) -> list[Tensor]:
         """Every tensor, in a fixed order."""
@@ -92,28 +93,28 @@ class Prepared:
         embed, scale, shift, readout, readout_bias, *rest = tensors
         table = None if self.table is None else rest.pop()
         rest, head = rest[: len(rest) - len(self.head)], tuple(rest[len(rest) - len(self.head) :])
-        size = len(fields(block.Layer))
-        stack, *first = (block.Layer(*rest[i : i + size]) for i in range(0, len(rest), size))
+        size = len(fields(layer_ops.Layer))
+        stack, *first = (layer_ops.Layer(*rest[i : i + size]) for i in range(0, len(rest), size))
         return Prepared(
             embed, table, stack, scale, shift, readout, readout_bias, first[0] if first else None, head
         )
 
 
-class LoopedTransformer:
+class StackedTransformer:
     """A configuration and its three verbs; the weights are passed in, so that nothing here has state."""
 
-    def __init__(self, config: ModelConfig, linear: block.Linear = block.linear) -> None:
+    def __init__(self, config: ModelConfig, linear: layer_ops.Linear = layer_ops.linear) -> None:
         self.config = config
         self.layout = Layout(config)
         self.linear = linear
-        self.normalise = block.normalise if config.norm == "layer" else block.unchanged
-        self.activate = block.gelu if config.activation == "gelu" else torch.relu
+        self.normalise = layer_ops.normalise if config.norm == "layer" else layer_ops.unchanged
+        self.activate = layer_ops.gelu if config.activation == "gelu" else torch.relu
 
     def prepare(self, flat: Float[Tensor, "S P"], dtype: torch.dtype | None = None) -> Prepared:
         """Folds and casts the weights once, for any number of steps, to the model's precision. Differentiable."""
         return self.fold(flat).in_precision(dtype or getattr(torch, self.config.precision))
 
-    def fold(self, flat: Float[Tensor, "S P"], fold: block.Fold = block.fold) -> Prepared:
+    def fold(self, flat: Float[Tensor, "S P"], fold: layer_ops.Fold = layer_ops.fold) -> Prepared:
         """The weights with norms folded in, in their own precision and wherever they lie. Differentiable.
 
         `fold` is called for every stack in turn; what is in no stack is a view into `flat`, except an embedding with
@@ -126,12 +127,12 @@ class LoopedTransformer:
         return Prepared(
             embed,
             weights.get("position"),
-            block.Layer(*fold(stacks["layers"], block.LAYER)),
+            layer_ops.Layer(*fold(stacks["layers"], layer_ops.LAYER)),
             weights["norm.scale"][:, None, None],
             weights["norm.shift"][:, None, None],
             weights["readout.weight"],
             weights["readout.bias"][:, None],
-            block.Layer(*fold(stacks["before"], block.LAYER)) if "before" in stacks else None,
+            layer_ops.Layer(*fold(stacks["before"], layer_ops.LAYER)) if "before" in stacks else None,
             head_of(weights, "halt") if self.config.halting != "none" else (),
         )
 
@@ -168,7 +169,7 @@ class LoopedTransformer:
         is [S, 1, R, D]: rows of different sizes one after the other.
         """
         h = u
-        plain = caches is None and packing is None and self.linear is block.linear
+        plain = caches is None and packing is None and self.linear is layer_ops.linear
         narrow = plain and kernels.suits_narrow(self.config, weights.layers[0], h)
         if plain and not narrow and forward.suits(self.config, weights.layers[0], u):
             return forward.step(kernels, self.config, weights.layers, weights.scale, weights.shift, u)
@@ -179,12 +180,12 @@ class LoopedTransformer:
                 h = self._layer(layer, h, self._attend(caches, i, packing))
         return torch.addcmul(weights.shift, self.normalise(h), weights.scale)
 
-    def _layer(self, layer: block.Layer, h: Tensor, attend: block.Attend) -> Tensor:
-        return block.apply_layer(layer, h, attend, self.linear, self.normalise, self.activate)
+    def _layer(self, layer: layer_ops.Layer, h: Tensor, attend: layer_ops.Attend) -> Tensor:
+        return layer_ops.apply_layer(layer, h, attend, self.linear, self.normalise, self.activate)
 
     def _attend(
         self, caches: list[attention.Cache | None] | None, i: int, packing: Packing | None
-    ) -> block.Attend:
+    ) -> layer_ops.Attend:
         if packing is not None:
             return partial(attention.attend_packed, self.config, packing)
         if caches is None:

@@ -4,8 +4,8 @@ Every tensor is [S, rows, width] with contiguous rows and any stride between see
 buffer can be read and written in place; weights on their way into the loop and back have layers before the seeds.
 """
 
-from looped.model.kernels.adamw import adamw
-from looped.model.kernels.attention import (
+from looped.fast.kernels.adamw import adamw
+from looped.fast.kernels.attention import (
     LONGEST,
     WIDEST,
     attend,
@@ -14,9 +14,9 @@ from looped.model.kernels.attention import (
     available,
     suits,
 )
-from looped.model.kernels.fold import fold, fold_backward
-from looped.model.kernels.narrow import narrow_layer, suits_narrow
-from looped.model.kernels.rows import (
+from looped.fast.kernels.fold import fold, fold_backward
+from looped.fast.kernels.narrow import narrow_layer, suits_narrow
+from looped.fast.kernels.rows import (
     boundary_backward,
     gelu_backward,
     gelu_forward,

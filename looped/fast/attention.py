@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from looped.model import banded, kernels, positions, short
+from looped.fast import banded, kernels, short
+from looped.fast.packing import Packing
+from looped.model import positions
 from looped.model.config import ModelConfig
-from looped.model.packing import Packing
 
 Cache = tuple[Float[Tensor, "N H _ d"], Float[Tensor, "N H _ d"]]  # keys and values of the positions so far
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from looped.model.packing import Packing
+from looped.fast.packing import Packing
 
 try:
     import triton

@@ -1,6 +1,6 @@
 """What the kernels of `kernels/` mean, in plain PyTorch: the same functions, for any device.
 
-The fused loop (`training/fused.py`) runs on either; on the CPU the tests run it on these and hold it equal to autograd.
+The fused loop (`fast/fused.py`) runs on either; on the CPU the tests run it on these and hold it equal to autograd.
 Tensors are [S, rows, width], those of `fold` [layers, S, …]; every function writes into the tensors it is given.
 """
 
@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from looped.model import attention
-from looped.model.block import EPSILON
+from looped.fast import attention
+from looped.fast.layer_ops import EPSILON
+from looped.fast.packing import Packing
 from looped.model.config import ModelConfig
-from looped.model.packing import Packing
 
 
 def attention_forward(

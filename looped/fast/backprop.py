@@ -21,9 +21,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from looped.batches import Batch
-from looped.model import halting, plain, positions
-from looped.model.loop import LoopedTransformer, Prepared
-from looped.model.packing import Packing
+from looped.fast import reference
+from looped.fast.packing import Packing
+from looped.fast.stacked import Prepared, StackedTransformer
+from looped.model import halting, positions
 from looped.training import losses
 from looped.training.curriculum import Plan
 
@@ -39,7 +40,7 @@ class Outcome:
 
 
 def backpropagate(
-    model: LoopedTransformer,
+    model: StackedTransformer,
     weights: Prepared,
     batch: Batch,
     plan: Plan,
@@ -106,7 +107,7 @@ def backpropagate(
         assert u.grad is not None
         grad = model.injected_from(rows.wide(u.grad)).flatten(1, 2)
         if highest is not None:
-            grad = plain.held(packing.part(far, len(packing.sizes)), grad, highest[:, far:])
+            grad = reference.held(packing.part(far, len(packing.sizes)), grad, highest[:, far:])
         flow[:, here] = grad
         if model.config.injection or t == 1:
             into[:, here] += grad
@@ -116,7 +117,7 @@ def backpropagate(
 
 
 def embed(
-    model: LoopedTransformer,
+    model: StackedTransformer,
     weights: Prepared,
     batch: Batch,
     packing: Packing,
@@ -133,7 +134,7 @@ def embed(
 
 
 def read(
-    model: LoopedTransformer,
+    model: StackedTransformer,
     weights: Prepared,
     state: Float[Tensor, "S b l D"],
     batch: Batch,
@@ -150,14 +151,14 @@ def read(
 
 
 def _step(
-    model: LoopedTransformer, weights: Prepared, u: Float[Tensor, "S n D"], rows: Packing
+    model: StackedTransformer, weights: Prepared, u: Float[Tensor, "S n D"], rows: Packing
 ) -> Float[Tensor, "S n D"]:
     """One step of packed rows."""
     return model.step(weights, rows.wide(u), packing=None if rows.even else rows).flatten(1, 2)
 
 
 def _forward(
-    model: LoopedTransformer,
+    model: StackedTransformer,
     weights: Prepared,
     steps: Int[Tensor, "S R"],
     plan: Plan,

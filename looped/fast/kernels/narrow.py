@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from looped.model.block import Layer
+from looped.fast.layer_ops import Layer
 from looped.model.config import ModelConfig
 
 try:

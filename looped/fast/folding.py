@@ -15,14 +15,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from looped.model import block, kernels, plain
-from looped.model.loop import LoopedTransformer, Prepared
+from looped.fast import kernels, layer_ops, reference
+from looped.fast.stacked import Prepared, StackedTransformer
 
 Back = Callable[[list[Tensor]], Tensor]  # gradients of `Prepared.tensors` to that of the flat weights
 
 
 def fold(
-    model: LoopedTransformer, flat: Float[Tensor, "S P"], precision: torch.dtype
+    model: StackedTransformer, flat: Float[Tensor, "S P"], precision: torch.dtype
 ) -> tuple[Prepared, Back]:
     """The folded weights and the way back from their gradients, by hand where that can be taken."""
     if suits(flat, precision):
@@ -42,19 +42,19 @@ def suits(flat: Tensor, precision: torch.dtype) -> bool:
 class Folding:
     """One use of the weights: `model.fold` says what lies where, once for the weights and once for their gradient."""
 
-    def __init__(self, model: LoopedTransformer, flat: Float[Tensor, "S P"], precision: torch.dtype) -> None:
+    def __init__(self, model: StackedTransformer, flat: Float[Tensor, "S P"], precision: torch.dtype) -> None:
         self.model, self.flat, self.precision = model, flat, precision
-        self.ops: Any = kernels if flat.is_cuda else plain
+        self.ops: Any = kernels if flat.is_cuda else reference
         self._stacks: list[tuple[Mapping[str, Tensor], list[Tensor]]] = []  # weights, and what came of them
         self.folded = model.fold(flat, self._fold)
 
-    def _fold(self, weights: Mapping[str, Tensor], behind: block.Behind) -> list[Tensor]:
+    def _fold(self, weights: Mapping[str, Tensor], behind: layer_ops.Behind) -> list[Tensor]:
         """As `block.fold`, but in the loop's precision and in one piece."""
         tensors: list[Tensor] = []
         for matrix, norm in behind:
-            pair = block.plain_pair(weights, matrix)
+            pair = layer_ops.plain_pair(weights, matrix)
             made = [torch.empty(t.shape, dtype=self.precision, device=t.device) for t in pair]
-            self.ops.fold(*pair, block.norm_of(weights, norm), *made)
+            self.ops.fold(*pair, layer_ops.norm_of(weights, norm), *made)
             tensors += made
         self._stacks.append((weights, tensors))
         return tensors
@@ -68,14 +68,14 @@ class Folding:
         given = {id(tensor): grad for tensor, grad in zip(folded, grads, strict=True)}
         stacks = iter(self._stacks)
 
-        def unfold(places: Mapping[str, Tensor], behind: block.Behind) -> list[Tensor]:
+        def unfold(places: Mapping[str, Tensor], behind: layer_ops.Behind) -> list[Tensor]:
             weights, tensors = next(stacks)
             left = (given[id(tensor)] for tensor in tensors)
             for matrix, norm in behind:
-                weight, _ = block.plain_pair(weights, matrix)
+                weight, _ = layer_ops.plain_pair(weights, matrix)
                 self.ops.fold_backward(
-                    weight, block.norm_of(weights, norm), next(left), next(left),
-                    *block.plain_pair(places, matrix), block.norm_of(places, norm),
+                    weight, layer_ops.norm_of(weights, norm), next(left), next(left),
+                    *layer_ops.plain_pair(places, matrix), layer_ops.norm_of(places, norm),
                 )  # fmt: skip
             return tensors
 

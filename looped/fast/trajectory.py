@@ -28,11 +28,11 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from looped.batches import Batch
+from looped.fast.backprop import Noise, Outcome
+from looped.fast.stacked import Prepared, StackedTransformer
+from looped.fast.universal import PreparedUniversal, StackedUniversal, Step, read_all, split
 from looped.model import halting
-from looped.model.loop import LoopedTransformer, Prepared
-from looped.model.universal import PreparedUniversal, Step, UniversalTransformer, read_all, split
 from looped.training import losses
-from looped.training.backprop import Noise, Outcome
 from looped.training.config import TrainConfig
 
 Walk = Callable[[Tensor | None], Tensor]  # a state (None at first) to the state after one more step
@@ -43,7 +43,7 @@ Parts = tuple[
 
 def backpropagate(
     config: TrainConfig,
-    model: LoopedTransformer,
+    model: StackedTransformer,
     weights: Prepared,
     batch: Batch,
     most: int,
@@ -56,7 +56,7 @@ def backpropagate(
 
     `batch` may be a part of the rows that the loss is a mean over: `config.batch` rows, `counted` positions.
     """
-    if isinstance(model, UniversalTransformer):
+    if isinstance(model, StackedUniversal):
         answer, cost, exact = _universal(config, model, weights, batch, most, counted)
         torch.autograd.backward((answer + cost).sum())
         return Outcome(answer.detach(), exact)
@@ -89,7 +89,7 @@ def _recomputed(step: Step) -> Step:
 
 def _universal(
     config: TrainConfig,
-    model: UniversalTransformer,
+    model: StackedUniversal,
     weights: Prepared,
     batch: Batch,
     most: int,
@@ -114,7 +114,7 @@ def _universal(
 
 def _act(
     config: TrainConfig,
-    model: LoopedTransformer,
+    model: StackedTransformer,
     weights: Prepared,
     batch: Batch,
     walk: Walk,
@@ -134,7 +134,7 @@ def _act(
 
 
 def _ponder(
-    config: TrainConfig, model: LoopedTransformer, weights: Prepared, batch: Batch, walk: Walk, most: int
+    config: TrainConfig, model: StackedTransformer, weights: Prepared, batch: Batch, walk: Walk, most: int
 ) -> Parts:
     """Every row halts as a whole; its loss is expected over when."""
     wants: list[Tensor] = []
@@ -147,7 +147,7 @@ def _ponder(
 
 
 def _expected(
-    config: TrainConfig, model: LoopedTransformer, weights: Prepared, batch: Batch, walk: Walk, most: int
+    config: TrainConfig, model: StackedTransformer, weights: Prepared, batch: Batch, walk: Walk, most: int
 ) -> Parts:
     """The mark says when the answer is there. No step takes what is left, or rows would wait for the last one."""
     wants: list[Tensor] = []
@@ -189,7 +189,7 @@ def _weighted(
 
 
 def _best(
-    config: TrainConfig, model: LoopedTransformer, weights: Prepared, batch: Batch, walk: Walk, most: int
+    config: TrainConfig, model: StackedTransformer, weights: Prepared, batch: Batch, walk: Walk, most: int
 ) -> Parts:
     """The best step of a row's own from which to hold the answer."""
     each, right = _every_step(model, weights, batch, walk, most)
@@ -217,7 +217,7 @@ def best_and_later(
 
 
 def _every_step(
-    model: LoopedTransformer,
+    model: StackedTransformer,
     weights: Prepared,
     batch: Batch,
     walk: Walk,

@@ -20,16 +20,17 @@ from torch import Tensor
 from looped import batches, loops, methods, tasks
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.model import build, positions
-from looped.model.loop import Prepared
-from looped.model.packing import Packing
-from looped.training import curriculum, folding, fused, optimizer, start, trajectory
-from looped.training.accumulate import GradientStore
-from looped.training.backprop import Noise, Outcome, backpropagate
+from looped.fast import build, folding, fused, optimizer, trajectory
+from looped.fast.accumulate import GradientStore
+from looped.fast.backprop import Noise, Outcome, backpropagate
+from looped.fast.fused import FusedLoop
+from looped.fast.optimizer import Moments
+from looped.fast.packing import Packing
+from looped.fast.stacked import Prepared
+from looped.model import positions
+from looped.training import curriculum, start
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan, Strata
-from looped.training.fused import FusedLoop
-from looped.training.optimizer import Moments
 from looped.training.world import World
 
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from looped.model import kernels, plain
+from looped.fast import kernels, reference
 from looped.training.config import TrainConfig
 
 EPSILON = 1e-8
@@ -62,7 +62,7 @@ def update(
     lr = torch.where(alive, lr, 0.0)  # a stopped seed learns at rate 0
     clip = (config.clip / (norm + 1e-6)).clamp(max=1.0)
     rates = torch.stack([lr, correct1, correct2, clip, alive.float()], dim=1)
-    ops: Any = kernels if weights.is_cuda and kernels.available() else plain
+    ops: Any = kernels if weights.is_cuda and kernels.available() else reference
     ops.adamw(
         weights, grad, moments.mean, moments.square, moments.average,
         rates, config.betas, config.weight_decay, EPSILON, config.ema,

@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from looped.fast.packing import Packing
 from looped.model.config import ModelConfig
-from looped.model.packing import Packing
 
 LONGEST = 64  # positions up to which this is the faster way
 FILLED_UP = 1.5  # times its size, at most: larger groups are fewer calls, smaller ones less to compute

@@ -23,12 +23,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from looped.batches import Batch
-from looped.model import halting, kernels, plain
-from looped.model.block import Layer, unstack
-from looped.model.forward import Activations, apply_layer
-from looped.model.loop import LoopedTransformer, Prepared
-from looped.model.packing import Packing
-from looped.training.backprop import Noise, Outcome, ceiling, embed, read
+from looped.fast import kernels, reference
+from looped.fast.backprop import Noise, Outcome, ceiling, embed, read
+from looped.fast.forward import Activations, apply_layer
+from looped.fast.layer_ops import Layer, unstack
+from looped.fast.packing import Packing
+from looped.fast.stacked import Prepared, StackedTransformer
+from looped.model import halting
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan
 
@@ -63,10 +64,10 @@ class FusedLoop:
     """One stage's buffers, and the pass that uses them."""
 
     def __init__(
-        self, model: LoopedTransformer, seeds: int, plan: Plan, packing: Packing, like: Tensor
+        self, model: StackedTransformer, seeds: int, plan: Plan, packing: Packing, like: Tensor
     ) -> None:
         self.model, self.plan, self.packing = model, plan, packing
-        self.ops: Any = kernels if like.is_cuda else plain
+        self.ops: Any = kernels if like.is_cuda else reference
         self.rows = [packing.part(0, active) for active in plan.active]  # of each step
         counts = [packing.ends[active] for active in plan.active]
         self.ends = list(accumulate(counts))
@@ -215,7 +216,7 @@ class FusedLoop:
         """Adds what a step's marks ask of their states to the gradient before its final norm."""
         wide = self._wide(places)
         normal = self.normal[:, rows].gather(1, wide)
-        through = plain.through_norm(grad, normal, self.normal_rstd[:, rows].gather(1, places))
+        through = reference.through_norm(grad, normal, self.normal_rstd[:, rows].gather(1, places))
         before = self.tapes[-1].d_down[:, rows]
         before.scatter_add_(1, wide, through.to(before.dtype))
 

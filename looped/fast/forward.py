@@ -1,7 +1,7 @@
 """A layer forward with no pass over memory that its products and its attention can take along.
 
 Biases, norms, residual sums and GELU ride in the kernels of `kernels/`, or in their plain twins. Training keeps what
-every layer computes on its way (`training/fused.py`); answering (`step`) needs it for one layer at a time. The meaning
+every layer computes on its way (`fast/fused.py`); answering (`step`) needs it for one layer at a time. The meaning
 is `block.apply_layer`, and tests hold both equal to it.
 
 Shapes: S seeds, B rows, L positions, D width; n positions of all rows.
@@ -16,10 +16,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from looped.model import attention, kernels
-from looped.model.block import Layer
+from looped.fast import attention, kernels
+from looped.fast.layer_ops import Layer
+from looped.fast.packing import Packing
 from looped.model.config import ModelConfig
-from looped.model.packing import Packing
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Fingerprints of programs: results, traces and compiled weights, as short hashes that a file can keep.
 
-`python tests/compiler/golden.py` writes the file anew; do that only for a change that is meant to change results.
+`python tests/compiler/fingerprints.py` writes the file anew; do that only for a change that is meant to change results.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 from random_programs import load, seeded_text
 
-from looped import serial
-from looped.compiler import compiled
+from looped.compiler.compiled import assemble
 from looped.errors import InputError
 from looped.rasp import lint, programs
 from looped.rasp.program import Program, run
 from looped.rasp.trace import trace
 
-FILE = Path(__file__).with_name("golden.json")
+FILE = Path(__file__).with_name("fingerprints.json")
 RANDOM = 300
 
 
@@ -51,12 +50,15 @@ def rows(program: Program) -> list[np.ndarray]:
 
 
 def _weights(program: Program, longest: int) -> str:
+    """Of the matrices by name, as the compiler makes them: how a model holds them does not matter."""
     try:
-        made = compiled.compile_program(program, longest=longest)
+        made = assemble(program, longest)
     except InputError as error:
         return str(error.rule)  # type: ignore[attr-defined]
-    config = json.dumps(serial.to_json(made.config), sort_keys=True)
-    return _hash([config, hashlib.sha256(made.row.numpy().tobytes()).hexdigest(), made.card.variables])
+    named = [
+        [name, hashlib.sha256(made.weights[name].tobytes()).hexdigest()] for name in sorted(made.weights)
+    ]
+    return _hash([named, sorted(made.variables.items())])
 
 
 def _hash(parts: Any) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from looped.model import block
-from looped.model.loop import Prepared
+from looped.fast import layer_ops
+from looped.fast.stacked import Prepared
 
 
 class TiedLinear(torch.autograd.Function):
@@ -66,7 +66,7 @@ class GradientStore:
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """x·W + b, gradients of W and b going where this store keeps them."""
         if id(weight) not in self._of or not torch.is_grad_enabled():
-            return block.linear(x, weight, bias)
+            return layer_ops.linear(x, weight, bias)
         pair, i = self._of[id(weight)]
         sums = [self._sum(stack)[i] for stack in pair]
         out: Tensor = TiedLinear.apply(x, weight, bias, *sums)  # type: ignore[no-untyped-call]

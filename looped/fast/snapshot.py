@@ -12,8 +12,8 @@ from torch import Tensor
 
 from looped.checkpoints import Metadata, Shapes
 from looped.errors import InputError
+from looped.fast.engine import Engine
 from looped.runs import Elsewhere
-from looped.training.engine import Engine
 from looped.training.progress import Window
 
 GENERATORS = "generators"

@@ -18,8 +18,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from looped.fast.packing import Packing
 from looped.model.config import ModelConfig
-from looped.model.packing import Packing
 
 try:
     import triton
