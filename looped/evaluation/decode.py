@@ -34,7 +34,7 @@ FEW_LEAVE = 7 / 8  # rows are packed anew once less than this share of them is s
 
 
 @dataclass(frozen=True)
-class Answers:
+class Decoded:
     """What every seed answers to every row."""
 
     tokens: Int[Tensor, "S N L"]  # decoded where the row counts, elsewhere the input's own
@@ -55,7 +55,7 @@ def run_adaptive(
     *,
     limits: Int[Tensor, "N"] | None = None,
     chunk: int | None = None,
-) -> Answers:
+) -> Decoded:
     """The answer of every row at the step the rule chooses, at most `max_steps`, and at most its own of `limits`.
 
     A rule that needs to see every step first costs a whole unroll, and then the steps it chose. It sees rows of one
@@ -81,14 +81,14 @@ def run_adaptive(
             f"the oracle stops at step {int(needed[seed, row])}, but only {int(limits[row])} are allowed"
         )
     chunk = chunk or rows_at_once(model.config, seeds, batch.tokens.shape[1], batch.tokens.device)
-    answers = Answers(
+    answers = Decoded(
         batch.tokens.expand(seeds, -1, -1).clone(),
         torch.full_like(needed, max_steps),
         torch.zeros(needed.shape, device=needed.device),
     )
     for first in range(0, rows, chunk):
         here = slice(first, first + chunk)
-        part = Answers(answers.tokens[:, here], answers.steps[:, here], answers.surprise[:, here])
+        part = Decoded(answers.tokens[:, here], answers.steps[:, here], answers.surprise[:, here])
         _run_chunk(model, weights, batch.rows(here), needed[:, here], rule, limits[here], part)
     return answers
 
@@ -174,7 +174,7 @@ def generate(
     eos: int,
     *,
     chunk: int | None = None,
-) -> Answers:
+) -> Decoded:
     """Greedy next-token answers to an NTP batch: only the questions (and pauses) of its rows are fed in.
 
     Each answer ends with its first `#`; everything after it is `#` too. Surprise is the mean over what was
@@ -184,10 +184,10 @@ def generate(
     if isinstance(model, StackedUniversal):
         assert isinstance(weights, PreparedUniversal)
         tokens, steps, surprise = universal.greedy(model, weights, batch, loops, eos)
-        return Answers(tokens, steps.round().long(), surprise)
+        return Decoded(tokens, steps.round().long(), surprise)
     seeds, (rows, size) = weights.embed.shape[0], batch.tokens.shape
     positions.check_size(model.config, size)
-    answers = Answers(
+    answers = Decoded(
         batch.tokens.expand(seeds, -1, -1).clone(),
         torch.full((seeds, rows), loops, device=batch.tokens.device),
         torch.zeros(seeds, rows, device=batch.tokens.device),

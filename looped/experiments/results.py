@@ -36,6 +36,7 @@ from looped.tasks.families import UNIFORM
 from looped.training.config import TrainConfig
 
 LARGEST = 1 << 28  # bytes of a file of results
+DIFFERS = "differs.json"  # in a folder of results that an earlier version of a recipe gave
 PRECISIONS = {torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64"}
 
 
@@ -50,11 +51,24 @@ def read(path: Path, config: TrainConfig, plan: MeasurementPlan) -> Rows | None:
         return None
     origin, rows = _checked(serial.read(path, "a file of results", LARGEST), path)
     found = serial.from_json(TrainConfig, origin["runs"][0]["config"], str(path))
-    odd = serial.differences(found, config)
+    known = _known_differences(path.parent)
+    odd = [line for line in serial.differences(found, config) if line.partition(":")[0] not in known]
     if odd or serial.from_json(MeasurementPlan, origin["plan"], str(path)) != plan:
         what = f"configuration ({'; '.join(odd[:3])})" if odd else "plan"
         raise InputError(f"{path} is a result of another {what}; move it away or choose another --results")
     return rows
+
+
+def _known_differences(folder: Path) -> frozenset[str]:
+    """Fields in which the runs of an archive may differ from today's recipes: what its `differs.json` names."""
+    file = folder / DIFFERS
+    if not file.is_file():
+        return frozenset()
+    data = serial.read(file, "a list of differing fields", LARGEST)
+    fields = data.get("fields") if isinstance(data, dict) else None
+    if not isinstance(fields, list) or not all(isinstance(field, str) for field in fields):
+        raise InputError(f"{file} must hold an object with a list of names, `fields`")
+    return frozenset(fields)
 
 
 def _checked(data: object, path: Path) -> tuple[dict[str, Any], Rows]:

@@ -37,11 +37,11 @@ def suits(config: ModelConfig, packing: Packing, qkv: Tensor) -> bool:
 
 def attend(config: ModelConfig, packing: Packing, qkv: Float[Tensor, "S R E"]) -> Float[Tensor, "S R D"]:
     """Causal attention of every head over packed rows; differentiable."""
-    out: Tensor = _Attention.apply(qkv, _heads(packing, config.heads, qkv.shape[0]))  # type: ignore[no-untyped-call]
+    out: Tensor = _ShortAttention.apply(qkv, _heads(packing, config.heads, qkv.shape[0]))  # type: ignore[no-untyped-call]
     return out
 
 
-class _Attention(torch.autograd.Function):
+class _ShortAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, heads: _Heads) -> Tensor:
         """Softmax of the scores, times the values."""

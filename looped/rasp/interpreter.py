@@ -70,16 +70,18 @@ class Opaque:
 
 @dataclass
 class Budget:
-    """Units of work left."""
+    """Units of work: how many there are, and how many are spent."""
 
     limit: int
     spent: int = 0
+    purpose: str = "one call of a function"
 
     def spend(self, units: int, place: Place) -> None:
         """Take units, or raise at a place if too few are left."""
         self.spent += units
         if self.spent > self.limit:
-            raise broken("budget", f"more than {self.limit} units of work", place)
+            detail = f"more work than {self.purpose} may take, which is {self.limit} units"
+            raise broken("budget", detail, place)
 
 
 @dataclass

@@ -35,7 +35,7 @@ from looped.rasp.toplevel import SourceFile, read_file
 MOST_BYTES = 1 << 18  # of a file
 MOST_PROGRAMS = 200  # of a file
 MOST_STEPS = 100_000  # of a trial
-CHECK_LIMIT = 300_000  # units of work of a whole check: about half a second
+CHECK_LIMIT = 200_000  # units of work of a whole check: about half a second
 MOST_TRIAL_POSITIONS = 4096
 PROBES = ([1, 0, 0, 1, 1], [0, 1, 1, 0, 1, 1, 1, 0])  # rows that a straight-line program is tried on
 WIDE_PROBE = [7, 0, 12, 3, 1, 5, 2, 9, 4, 15, 6, 8, 10, 11, 13, 14]  # more symbols, for the range of a mean
@@ -101,7 +101,7 @@ def check_source(text: str, file: str) -> LintReport:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python's own advice about the text
             tree = ast.parse(text.removeprefix("\ufeff"))  # a file name here would be opened
-        source = read_file(tree, file, Budget(CHECK_LIMIT))
+        source = read_file(tree, file, _budget(CHECK_LIMIT))
         Bodies(source.findings).check(source)
     except (SyntaxError, ValueError) as error:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
@@ -123,6 +123,10 @@ def check_source(text: str, file: str) -> LintReport:
     module.trial, module.budget = False, Budget(CALL_LIMIT)
     ordered = tuple(sorted(found, key=lambda violation: violation.line))
     return LintReport(file, (*programs, *alone), ordered, programs, alone)
+
+
+def _budget(units: int) -> Budget:
+    return Budget(units, purpose="a check")
 
 
 # --- trials -----------------------------------------------------------------------------------------------
@@ -206,12 +210,12 @@ def _tried(
     share = CHECK_LIMIT // (len(programs) + len(alone))
     for program in programs.values():
         line = source.lines.get(id(program), 0)
-        source.module.budget = Budget(share)
+        source.module.budget = _budget(share)
         yield from _faults(lambda p=program: try_program(p), file, line)  # type: ignore[misc]
         yield from _mean_faults(lambda p=program: _try_symbols(p), file)  # type: ignore[misc]
     for function in alone.values():
         line = function.place[1]
-        source.module.budget = Budget(share)
+        source.module.budget = _budget(share)
         yield from _faults(lambda f=function: try_function(f), file, line)  # type: ignore[misc]
         yield from _mean_faults(lambda f=function: _on(f, WIDE_PROBE), file)  # type: ignore[misc]
 

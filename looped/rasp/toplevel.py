@@ -152,7 +152,10 @@ def _import(source: SourceFile, node: ast.Import | ast.ImportFrom) -> None:
         elif not _is_known(origin):
             source.findings.flag("unknown-name", node, f"import of {origin[:60] or 'a relative module'}")
         elif alias.name == "*":
-            source.module.star |= _HOMES.get(origin, {})
+            brought = _HOMES.get(origin, Namespace())
+            for name in sorted(brought.keys() & source.module.names.keys()):
+                source.findings.flag("hidden-state", node, f"{name!r} is bound a second time")
+            source.module.star |= brought
         else:
             _bind(source, alias.asname or alias.name, _imported(source, origin, alias.name, node), node)
 

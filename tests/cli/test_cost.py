@@ -28,7 +28,7 @@ def test_facts_as_json(cli) -> None:
 def test_a_table_for_people(cli) -> None:
     code, out, err = cli("cost", "parity", "--seeds", "0,1", "--device", "tflops=100")
     assert code == 0
-    assert out.startswith("parity fop-loop-adaptive fast, 2 × 792,837 parameters, on tflops=100\n")
+    assert out.startswith("parity fop-loop-adaptive fast, 2 × 793,606 parameters, on tflops=100\n")
     assert "rows of 22 positions, up to 20 loop steps; 100 TFLOP/s assumed" in err
     assert len(out.splitlines()) == 9
 

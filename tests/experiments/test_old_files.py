@@ -42,7 +42,7 @@ def test_published_results_are_those_of_their_figure(figure: str) -> None:
     found = 0
     for planned in paper.rows([paper.get(figure)]):
         plan = planned.plan.fit(planned.run)
-        file = results.file_of(ROOT / "results", planned.run.folder, plan)
+        file = results.file_of(ROOT / "results" / "archive" / "first-start", planned.run.folder, plan)
         found += bool(results.read(file, planned.run.config, plan))
     assert found > 0 or figure in paper.BEYOND
 

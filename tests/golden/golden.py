@@ -25,6 +25,7 @@ from looped.cli import COMMANDS, main
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+ARCHIVE = "results/archive/first-start"  # a complete set of the figures' runs
 FILES = ("answers", "commands", "errors", "help", "figures", "slow")
 
 MASKED = {
@@ -92,9 +93,10 @@ def workplace(folder: Path) -> Iterator[Path]:
     (folder / "sweep.json").write_text(json.dumps(SWEEP), encoding="utf-8")
     (folder / "broken.json").write_text('{"tasks": ["parity"', encoding="utf-8")
     (folder / "questions.txt").write_text("1101\n\n10\n", encoding="utf-8")
-    (folder / "results").mkdir()
-    for file in (ROOT / "results").glob("*.json"):
-        (folder / "results" / file.name).symlink_to(file)
+    for name in ("results", ARCHIVE):
+        (folder / name).mkdir(parents=True)
+        for file in (ROOT / name).glob("*.json"):
+            (folder / name / file.name).symlink_to(file)
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -158,7 +160,7 @@ COMMAND_CASES = (
     case("sweep sweep.json --dry-run --json", *CPU),
     case("reproduce main --dry-run --tasks parity,copy --json"),
     case("reproduce halting --dry-run --tasks parity --methods ut,ponder --json"),
-    *(case(f"reproduce {figure} --draw --json") for figure in ("main", "ablation", "stopping", "rules")),
+    *(case(f"reproduce {figure} --draw --results {ARCHIVE} --json") for figure in ("main", "ablation", "stopping", "rules")),
     case("cost copy --json"),
     case("cost parity --recipe long --device tflops=50 --seeds 0 --set max_length=100 --json"),
     case("bench rasp --json", shape=True),
@@ -337,7 +339,7 @@ def answers() -> dict[str, Any]:
 def figures(folder: Path) -> dict[str, str]:
     """A checksum of every drawing that the cases of the commands have made."""
     drawn = ["parity.svg", "halting.svg", "reach.svg"]
-    drawn += [f"results/figures/{name}.svg" for name in ("main", "ablation", "stopping", "rules")]
+    drawn += [f"{ARCHIVE}/figures/{name}.svg" for name in ("main", "ablation", "stopping", "rules")]
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in drawn}
 
 

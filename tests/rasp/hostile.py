@@ -171,6 +171,10 @@ RULES: dict[str, Hostile] = {
     "a name read before it is assigned": Hostile(
         "hidden-state", "K = 0\ndef f(x):\n    y = x + K  # <-\n    K = 1\n    return y + K\n"
     ),
+    "an import over a function": Hostile(
+        "hidden-state",
+        "def mode_of(x):\n    return x\n\nfull = 3\nfrom looped.rasp.core import *  # <-\n" + F,
+    ),
     "a captured sequence": Hostile("hidden-state", "def f(x):\n    return tok_map(x, lambda a: x)  # <-\n"),
     "a mean of 30,000s": Hostile("mean-range", PARITY_BY_MEAN),
     "a mean of 30,000s by aggregate": Hostile(

@@ -17,7 +17,7 @@ from looped.rasp import lint, programs
 
 Cli = Callable[..., tuple[int, str, str]]
 TABLE = {**hostile.CODE, **hostile.RULES, **hostile.SLOW}
-SECONDS = 2.0
+SECONDS = 2.0  # of processor time: other work on the machine does not count
 WATCHED = ("exec", "open", "import", "os.", "subprocess.", "socket.", "shutil.", "ctypes.", "pty.")
 _events: list[str] | None = None  # what the interpreter of Python does, while it is watched
 
@@ -70,10 +70,10 @@ def test_a_hostile_file_is_refused_and_not_executed(name: str, tmp_path: Path) -
     case = TABLE[name]
     file, trap = written(tmp_path, case.text)
     text = file.read_text(encoding="utf-8")
-    start = time.perf_counter()
+    start = time.process_time()
     with watched() as events:
         report = lint.check_source(text, str(file))
-    assert time.perf_counter() - start < SECONDS
+    assert time.process_time() - start < SECONDS
     assert events == []
     assert not trap.exists()
     assert not report.legal
@@ -91,10 +91,10 @@ def test_a_hostile_file_is_refused_and_not_executed(name: str, tmp_path: Path) -
 def test_an_unreadable_file_is_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(hostile.UNREADABLE[name], encoding="utf-8")
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(InputError) as refused:
         raise InputError(str(lint.check_file(file).violations[0]))  # a deep but readable file is refused too
-    assert time.perf_counter() - start < SECONDS
+    assert time.process_time() - start < SECONDS
     assert len(str(refused.value)) < 400
 
 
@@ -139,7 +139,9 @@ def test_what_is_no_regular_file(tmp_path: Path) -> None:
 def test_a_run_is_bounded_too(tmp_path: Path) -> None:
     file, _ = written(tmp_path, hostile.program("kqv(indices(row), indices(row), seq, leq)"))
     program = lint.load(file)
-    with pytest.raises(InputError, match="budget: more than 5000000 units of work"):
+    with pytest.raises(
+        InputError, match="budget: more work than one call of a function may take, which is 5000000"
+    ):
         lint.run(program, program.row(["1", "0", "1"], size=20_000))
     steps, _ = written(tmp_path, hostile.program(times="lambda n: n ** 5"))
     program = lint.load(steps)

@@ -46,10 +46,10 @@ def suits(config: ModelConfig, qkv: Tensor) -> bool:
 
 def attend(config: ModelConfig, qkv: Tensor) -> Tensor:
     """Causal attention of [N, L, 3D] queries, keys and values with each head's band; differentiable."""
-    return _Attention.apply(qkv.contiguous(), config)
+    return _KernelAttention.apply(qkv.contiguous(), config)
 
 
-class _Attention(torch.autograd.Function):
+class _KernelAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, qkv: Tensor, config: ModelConfig) -> Tensor:
         n, size, width = qkv.shape
