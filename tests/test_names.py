@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
+
 def twice(sources: dict[str, str]) -> dict[str, set[str]]:
     """Class name → files, for every name that several classes have."""
     found: dict[str, list[str]] = defaultdict(list)
