@@ -129,7 +129,7 @@ def early_exit(subject: Subject, samples: int, device: torch.device) -> list[Mea
     for name in RULES:
         rule = stopping.get(name)
 
-        def answer(rule: stopping.Rule = rule) -> decode.Decoded:
+        def answer(rule: stopping.Rule = rule) -> decode.DecodedBatch:
             return decode.run_adaptive(subject.model, subject.weights, batch, rule, most)
 
         answers = answer()

@@ -34,7 +34,7 @@ FEW_LEAVE = 7 / 8  # rows are packed anew once less than this share of them is s
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedBatch:
     """What every seed answers to every row."""
 
     tokens: Int[Tensor, "S N L"]  # decoded where the row counts, elsewhere the input's own
@@ -55,7 +55,7 @@ def run_adaptive(
     *,
     limits: Int[Tensor, "N"] | None = None,
     chunk: int | None = None,
-) -> Decoded:
+) -> DecodedBatch:
     """The answer of every row at the step the rule chooses, at most `max_steps`, and at most its own of `limits`.
 
     A rule that needs to see every step first costs a whole unroll, and then the steps it chose. It sees rows of one
@@ -81,14 +81,14 @@ def run_adaptive(
             f"the oracle stops at step {int(needed[seed, row])}, but only {int(limits[row])} are allowed"
         )
     chunk = chunk or rows_at_once(model.config, seeds, batch.tokens.shape[1], batch.tokens.device)
-    answers = Decoded(
+    answers = DecodedBatch(
         batch.tokens.expand(seeds, -1, -1).clone(),
         torch.full_like(needed, max_steps),
         torch.zeros(needed.shape, device=needed.device),
     )
     for first in range(0, rows, chunk):
         here = slice(first, first + chunk)
-        part = Decoded(answers.tokens[:, here], answers.steps[:, here], answers.surprise[:, here])
+        part = DecodedBatch(answers.tokens[:, here], answers.steps[:, here], answers.surprise[:, here])
         _run_chunk(model, weights, batch.rows(here), needed[:, here], rule, limits[here], part)
     return answers
 
@@ -100,7 +100,7 @@ def _run_chunk(
     needed: Int[Tensor, "S N"],
     rule: OnlineRule,
     limits: Int[Tensor, "N"],
-    into: Answers,
+    into: DecodedBatch,
 ) -> None:
     """Runs one chunk and writes its answers into `into`."""
     seeds, rows = needed.shape
@@ -144,7 +144,7 @@ def _run_chunk(
 
 
 def _write(
-    into: Answers,
+    into: DecodedBatch,
     answer: Int[Tensor, "S R W"],
     surprise: Float[Tensor, "S R"],
     counted: Bool[Tensor, "S R W"],
@@ -174,7 +174,7 @@ def generate(
     eos: int,
     *,
     chunk: int | None = None,
-) -> Decoded:
+) -> DecodedBatch:
     """Greedy next-token answers to an NTP batch: only the questions (and pauses) of its rows are fed in.
 
     Each answer ends with its first `#`; everything after it is `#` too. Surprise is the mean over what was
@@ -184,10 +184,10 @@ def generate(
     if isinstance(model, StackedUniversal):
         assert isinstance(weights, PreparedUniversal)
         tokens, steps, surprise = universal.greedy(model, weights, batch, loops, eos)
-        return Decoded(tokens, steps.round().long(), surprise)
+        return DecodedBatch(tokens, steps.round().long(), surprise)
     seeds, (rows, size) = weights.embed.shape[0], batch.tokens.shape
     positions.check_size(model.config, size)
-    answers = Decoded(
+    answers = DecodedBatch(
         batch.tokens.expand(seeds, -1, -1).clone(),
         torch.full((seeds, rows), loops, device=batch.tokens.device),
         torch.zeros(seeds, rows, device=batch.tokens.device),
@@ -245,7 +245,7 @@ def _generate(
     return out, total / count
 
 
-def exact(answers: Answers, batch: Batch) -> Bool[Tensor, "S N"]:
+def exact(answers: DecodedBatch, batch: Batch) -> Bool[Tensor, "S N"]:
     """Which answers are right at every position that counts, trailing `#` included."""
     return ((answers.tokens == batch.targets) | ~batch.loss_mask).all(-1)
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation import decode, stopping
-from looped.evaluation.decode import Decoded, generate, run_adaptive
+from looped.evaluation.decode import DecodedBatch, generate, run_adaptive
 from looped.evaluation.grid import unroll_grid
 from looped.evaluation.measure import Subject
 
@@ -19,7 +19,7 @@ MakeSubject = Callable[..., Subject]
 MakeBatch = Callable[[Subject, list[int]], Batch]
 
 
-def without_cache(who: Subject, batch: Batch, loops: int) -> Decoded:
+def without_cache(who: Subject, batch: Batch, loops: int) -> DecodedBatch:
     """One row and seed at a time, the whole row anew for every token."""
     eos = who.task.vocab.eos
     seeds, (rows, size) = len(who.seeds), batch.tokens.shape
@@ -38,7 +38,7 @@ def without_cache(who: Subject, batch: Batch, loops: int) -> Decoded:
                 fed.append(out[-1])
             tokens[s, i, start:] = torch.tensor(out + [eos] * (size - start - len(out)))
             surprise[s, i] = sum(losses) / len(losses)
-    return Decoded(tokens, torch.full((seeds, rows), loops), surprise)
+    return DecodedBatch(tokens, torch.full((seeds, rows), loops), surprise)
 
 
 KINDS = [
@@ -106,7 +106,7 @@ def test_an_answer_is_right_up_to_its_first_end_mark(subject: MakeSubject, batch
     right = torch.where(batch.loss_mask, batch.targets, batch.tokens).expand(2, -1, -1).clone()
     right[1, 0, 3] = who.task.vocab.eos
     right[1, 1, 0] = who.task.vocab.eoq  # no part of the answer
-    answers = Decoded(right, torch.ones(2, 2, dtype=torch.long), torch.zeros(2, 2))
+    answers = DecodedBatch(right, torch.ones(2, 2, dtype=torch.long), torch.zeros(2, 2))
     assert decode.exact(answers, batch).tolist() == [[True, True], [False, True]]
 
 

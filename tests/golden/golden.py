@@ -26,6 +26,7 @@ from looped.cli import COMMANDS, main
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 ARCHIVE = "results/archive/first-start"  # a complete set of the figures' runs
+FIGURES = ("main", "ablation", "stopping", "rules")
 FILES = ("answers", "commands", "errors", "help", "figures", "slow")
 
 MASKED = {
@@ -118,7 +119,6 @@ QUESTIONS = {
 }
 RULES = ("oracle", "confidence", "threshold=0.001", "converged=3", "settled", "halt")
 
-FIGURES = ("main", "ablation", "stopping", "rules")
 
 COMMAND_CASES = (
     case("tasks --json"),
