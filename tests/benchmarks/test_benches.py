@@ -33,6 +33,7 @@ LITTLE = "scale --seeds 1 --steps 1 --length 2 --width 16 --batch 2 --device cpu
 # --- train -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_train_measures_both_sides() -> None:
     pytest.importorskip("transformers")
     found = train.measure(**TINY | {"width": 64}, task="parity", seeds=3, length=3, steps=4, peer_steps=2)

@@ -87,6 +87,7 @@ def test_the_tables_of_the_text_are_those_of_the_results() -> None:
         assert f"<!-- table {name} -->" in text
 
 
+@pytest.mark.slow
 def test_what_the_suite_writes_can_be_reported_and_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

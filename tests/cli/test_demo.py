@@ -54,6 +54,7 @@ def test_a_short_demo_leaves_pictures_and_runs(tmp_path: Path, cli: Callable[...
     ]
 
 
+@pytest.mark.slow
 def test_a_slow_machine_sits_the_exam_when_the_time_is_up(tmp_path: Path, cli: Callable[..., Any]) -> None:
     code, _, err = cli("demo", "--out", tmp_path, "--steps", 100_000, "--samples", 1, "--seconds", 0.001)
     assert code == 0

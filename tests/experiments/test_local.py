@@ -207,6 +207,7 @@ def test_two_drivers_at_once_share_the_work(small, engine, tmp_path: Path) -> No
         assert not queue.failure(tmp_path / "runs", job.name)
 
 
+@pytest.mark.slow
 def test_chaos(small, engine, tmp_path: Path) -> None:
     """Random kills of workers and of the driver: afterwards all is as if nothing had happened."""
     root, dice = tmp_path / "runs", random.Random(SEED)

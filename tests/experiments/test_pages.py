@@ -54,7 +54,9 @@ def test_who_knows_when_to_stop_is_told_from_the_results(task: str, length: int,
     cell = next(line for line in table.splitlines() if line.startswith(f"| {row} |")).split("|")[4]
     found = {
         result["seed"]: result["accuracy"]
-        for path in (DOCS.parent / "results").glob(f"{task}-fop-loop-adaptive-fast.accuracy-*.json")
+        for path in (DOCS.parent / "results" / "archive" / "first-start").glob(
+            f"{task}-fop-loop-adaptive-fast.accuracy-*.json"
+        )
         for result in json.loads(path.read_text(encoding="utf-8"))["rows"]
         if (result["length"], result["stop"]) == (length, "oracle")
     }

@@ -14,7 +14,7 @@ from looped.evaluation import stopping
 from looped.evaluation.grid import unroll_grid
 from looped.explorer import models
 from looped.explorer.models import ModelRegistry, read_query
-from looped.explorer.queries import KEPT, LoopStep, WatchedLoop
+from looped.explorer.queries import TOP, LoopStep, WatchedLoop
 from looped.explorer.security import Limits
 from looped.fast.weights import Layout
 from looped.runs import Run
@@ -106,9 +106,9 @@ def test_what_is_told_of_a_position_is_what_the_model_says(registry: ModelRegist
     solver = model.solver
     for step, h in zip(steps, solver.model.unroll(solver.weights, watch.batch.tokens[None], 3), strict=False):
         shares = solver.model.readout(solver.weights, h)[0, 0].softmax(-1)
-        assert step.tokens.shape == (KEPT, watch.batch.tokens.shape[1])
+        assert step.tokens.shape == (TOP, watch.batch.tokens.shape[1])
         assert step.tokens[0].tolist() == shares.argmax(-1).tolist()
-        for k in range(KEPT):
+        for k in range(TOP):
             told = torch.tensor(step.shares[k] / 65535)
             assert torch.allclose(
                 told,
