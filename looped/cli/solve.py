@@ -1,7 +1,7 @@
 """`looped solve`: a model answers a question, or one question a line from a file or stdin.
 
 $ looped solve addition 1011+0110
-1011+0110: 10001, after 4 steps (right)
+1011+0110: 10001 = 17, after 9 steps by halt (right; addition-long)
 
 Questions from a file or a pipe are read by a thread into a queue of bounded length while answers are computed. What has
 arrived is answered together, at least one line and at most `AT_ONCE`: a person at a keyboard is answered line by line,
@@ -22,7 +22,7 @@ from typing import Annotated, TextIO
 
 from looped import devices, tasks
 from looped.cli.arguments import Option, Positional
-from looped.cli.output import print_json
+from looped.cli.output import note, print_json
 from looped.errors import InputError
 from looped.solve import Answer, Solver, answer, load
 from looped.solve.answers import BAD, GOOD, Step, shown
@@ -66,6 +66,9 @@ def run(args: SolveArgs) -> int:
         if args.file is not None:
             raise InputError("give a question or --file, not both")
         question = task.parse(args.question)
+        asked = task.format_question(question)
+        if len("".join(asked.split())) != len("".join(args.question.split())):
+            note(f"asked as {asked}, with zeros before the shorter number")
         _print(args, solver, question, answer(solver, [question], args.stop)[0])
         return 0
     for questions, complaint in _questions(args, solver):
@@ -105,7 +108,10 @@ def _print(args: SolveArgs, solver: Solver, question: list[str], found: Answer) 
         return
     if trace:
         print_steps(solver.task, question, trace)
-    print(f"{found.question}: {shown(found.answer)}, after {found.steps} steps ({found.verdict})")
+    count = "1 step" if found.steps == 1 else f"{found.steps} steps"
+    print(
+        f"{found.question}: {found.explained}, after {count} by {found.stop} ({found.verdict}; {solver.name})"
+    )
 
 
 def facts(solver: Solver, found: Answer) -> dict[str, object]:

@@ -24,6 +24,7 @@ class Answer:
     stop: str  # the rule that chose them
     confidence: float  # 1: no doubt; the exponential of minus the mean cross entropy with its own answer
     expected: str  # by the task's oracle
+    meaning: str = ""  # what the answer stands for: `15, least significant first`
 
     @property
     def correct(self) -> bool:
@@ -35,10 +36,15 @@ class Answer:
         """`right`, or what would have been."""
         return "right" if self.correct else f"the answer is {shown(self.expected)}"
 
+    @property
+    def explained(self) -> str:
+        """The answer with what it stands for: `11110 = 15, least significant first`."""
+        return f"{shown(self.answer)} = {self.meaning}" if self.meaning else shown(self.answer)
+
     def __repr__(self) -> str:
         steps = "1 step" if self.steps == 1 else f"{self.steps} steps"
         facts = f"{self.verdict}; {steps} by {self.stop}; confidence {self.confidence:.4f}"
-        return f"{self.question} → {shown(self.answer)} ({facts})"
+        return f"{self.question} → {self.explained} ({facts})"
 
     def _repr_html_(self) -> str:
         return Answers((self,))._repr_html_()

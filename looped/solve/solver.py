@@ -159,13 +159,15 @@ def _answer(solver: Solver, rule: stopping.Rule, questions: list[list[str]]) -> 
     return [
         Answer(
             task.format_question(question),
-            text_of(task, ids[start:]),
+            said,
             steps,
             rule.name,
             math.exp(-surprise),
             task.format_answer(task.solve(question)),
+            task.meaning(said),
         )
         for question, ids, start, steps, surprise in rows
+        for said in (text_of(task, ids[start:]),)
     ]
 
 

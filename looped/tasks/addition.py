@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from looped.errors import InputError
-from looped.tasks.base import Long, Paper
-from looped.tasks.bits import BITS, added
+from looped.tasks.base import LONGEST, Long, Paper
+from looped.tasks.bits import BITS, added, decimal
 from looped.tasks.families import BIT_FAMILIES, CARRY_FAMILIES, draw_bits
 from looped.tasks.padded import mirrored
 from looped.tasks.two_numbers import TwoNumbersTask
@@ -74,6 +74,17 @@ class Addition(TwoNumbersTask):
                 f"fill the shorter one up with zeros on the left"
             )
         return self.check_length(len(first)), 0
+
+    def parse(self, text: str) -> list[str]:
+        """Two numbers; the shorter one is filled up with zeros on the left: `101+11` is `101+011`."""
+        first, _, second = "".join(text.split()).partition("+")
+        size = max(len(first), len(second))
+        padded = first and second and size <= LONGEST
+        return super().parse(f"{first:0>{size}}+{second:0>{size}}" if padded else text)
+
+    def meaning(self, answer: str) -> str:
+        """The sum in decimal."""
+        return decimal(answer)
 
     def solve_numbers(self, first: str, second: str) -> str:
         """The sum with one digit more than the numbers have."""

@@ -143,6 +143,10 @@ class Task(ABC):
         """Token names of an answer, as people read them."""
         return "".join(answer)
 
+    def meaning(self, answer: str) -> str:
+        """What an answer stands for, to be read after "=": `15, least significant first`; empty if it is clear."""
+        return ""
+
     # --- shared --------------------------------------------------------------------------------------------
     def steps_of(self, question: list[str]) -> int:
         """T of one question."""

@@ -11,7 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from looped.tasks.base import Long, Paper
-from looped.tasks.bits import BitStringTask
+from looped.tasks.bits import BitStringTask, decimal
 
 
 class BinarySum(BitStringTask):
@@ -48,6 +48,11 @@ class BinarySum(BitStringTask):
         places = torch.arange(self.answer_size(bits.shape[1]), device=bits.device)
         shifted = bits.sum(1, keepdim=True) >> places
         return shifted & 1, (shifted > 0).sum(1)
+
+    def meaning(self, answer: str) -> str:
+        """The count in decimal: `011` is `6 ones, least significant first`."""
+        value = decimal(answer[::-1] or "0")
+        return f"{value} {'one' if value == '1' else 'ones'}, least significant first" if value else ""
 
     def solve_bits(self, bits: str) -> str:
         """Counts the ones of the integer the bits spell."""

@@ -21,6 +21,7 @@ from looped.tasks.families import BIT_FAMILIES, UNIFORM, blended, draw_bits
 from looped.tasks.padded import filled
 from looped.vocab import Vocab
 
+LONGEST_DECIMAL = 64  # digits in binary of a number that is also shown in decimal
 BITS = ("0", "1")
 
 
@@ -53,6 +54,13 @@ def check_bits(name: str, question: list[str], example: str) -> None:
     for token in question:
         if token not in BITS:
             raise InputError(f"{shown(token)} is no bit: {name} questions look like {example}")
+
+
+def decimal(bits: str) -> str:
+    """A binary number, most significant digit first, in decimal; empty if it is none or too long to be read."""
+    if not bits or len(bits) > LONGEST_DECIMAL or set(bits) - set(BITS):
+        return ""
+    return f"{int(bits, 2):,}"
 
 
 def shown(text: str) -> str:

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 
 from looped.errors import InputError
 from looped.tasks.base import Long, Paper
-from looped.tasks.bits import BITS, added
+from looped.tasks.bits import BITS, added, decimal
 from looped.tasks.families import BIT_FAMILIES, CARRY_FAMILIES, UNIFORM, draw_bits
 from looped.tasks.two_numbers import TwoNumbersTask
 from looped.vocab import Vocab
@@ -87,6 +87,11 @@ class Multiplication(TwoNumbersTask):
                 f"as in {self.example}"
             )
         return self.check_length(len(second)), len(first) - 1
+
+    def meaning(self, answer: str) -> str:
+        """The product in decimal: `11110` is `15, least significant first`."""
+        value = decimal(answer[::-1])
+        return f"{value}, least significant first" if value else ""
 
     def solve_numbers(self, first: str, second: str) -> str:
         """The product with as many digits as both factors together, turned round."""

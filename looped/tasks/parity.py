@@ -38,6 +38,10 @@ class Parity(BitStringTask):
         """The sum of the bits modulo 2."""
         return bits.sum(1, keepdim=True) % 2, torch.ones_like(lengths)
 
+    def meaning(self, answer: str) -> str:
+        """`odd` or `even`."""
+        return {"0": "even", "1": "odd"}.get(answer, "")
+
     def solve_bits(self, bits: str) -> str:
         """Counts the ones of the integer the bits spell."""
         return str(int(bits, 2).bit_count() % 2)

@@ -24,10 +24,27 @@ def test_questions_from_stdin(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None
     code, out, _ = cli("solve", "parity", "--model", "compiled")
     assert code == 0
     assert out.splitlines() == [
-        "1101: 1, after 4 steps (right)",
-        "0: 0, after 1 steps (right)",
-        "111: 1, after 3 steps (right)",
+        "1101: 1 = odd, after 4 steps by halt (right; parity-compiled)",
+        "0: 0 = even, after 1 step by halt (right; parity-compiled)",
+        "111: 1 = odd, after 3 steps by halt (right; parity-compiled)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("task", "question", "line", "note"),
+    [
+        ("addition", "101+11", "101+011: 1000 = 8, after 4 steps", "asked as 101+011"),
+        ("multiplication", "11*101", "11*101: 11110 = 15, least significant first, after 6 steps", ""),
+        ("binary_sum", "0110", "0110: 01 = 2 ones, least significant first, after 4 steps", ""),
+        ("unique_set", "4 4 2", "4 4 2: 4 2, after 3 steps", ""),
+    ],
+)
+def test_an_answer_says_what_it_stands_for(cli: Cli, task: str, question: str, line: str, note: str) -> None:
+    code, out, err = cli("solve", task, question, "--model", "compiled")
+    assert code == 0
+    assert out.startswith(line)
+    assert err.startswith(note)
+    assert bool(err) == bool(note)
 
 
 def test_two_right_answers_as_json(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +89,7 @@ def test_a_pipe_is_answered_before_it_ends() -> None:
         for question, answer in (("1101", "1"), ("11", "0")):
             process.stdin.write(question + "\n")
             process.stdin.flush()
-            assert process.stdout.readline().startswith(f"{question}: {answer},")
+            assert process.stdout.readline().startswith(f"{question}: {answer} =")
         process.stdin.close()
         assert process.wait() == 0
 
@@ -80,14 +97,14 @@ def test_a_pipe_is_answered_before_it_ends() -> None:
 def test_what_stands_before_a_bad_line_is_answered(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("11\n\n12\n1\n"))
     code, out, err = cli("solve", "parity", "--model", "compiled")
-    assert (code, out) == (2, "11: 0, after 2 steps (right)\n")
+    assert (code, out) == (2, "11: 0 = even, after 2 steps by halt (right; parity-compiled)\n")
     assert err.startswith("looped: line 3: ")
     assert err.count("\n") == 1
 
 
 def test_the_answer_after_every_step(cli: Cli) -> None:
     _, out, _ = cli("solve", "addition", "10+11", "--model", "compiled", "--show-steps")
-    assert out.splitlines()[-1] == "10+11: 101, after 3 steps (right)"
+    assert out.splitlines()[-1] == "10+11: 101 = 5, after 3 steps by halt (right; addition-compiled)"
     cells = [line.split() for line in out.splitlines()[:-1]]
     assert cells[0] == ["step", "answer", "row", "least", "sure", "changed"]
     assert [line[:2] for line in cells[1:]] == [["1", "1"], ["2", "01"], ["3", "101"]]
