@@ -18,7 +18,7 @@ from typing import IO
 import torch
 
 from looped import devices
-from looped.experiments import queue
+from looped.experiments import child, queue
 from looped.experiments.backends import BackendOptions, Pool, WorkerEnd, environment
 
 
@@ -70,8 +70,8 @@ class Local(Pool):
     def _spawn(self, words: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         """A new process with a worker in it."""
         return subprocess.Popen(
-            [sys.executable, "-m", "looped.experiments.worker", *words],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(), start_new_session=True,
+            [sys.executable, *child.WORKER, *words],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(self.root), start_new_session=True,
         )  # fmt: skip
 
 
