@@ -12,6 +12,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+# Python's words for a worker, for every backend. `-P`: the current folder is not searched for modules.
+WORKER = ("-P", "-m", "looped.experiments.worker")
 LOOK_S = 0.1  # between two looks at the child and for a request to stop
 
 
@@ -23,9 +25,9 @@ def run_worker(words: Sequence[str], log: str, folder: str, stop_file: str) -> i
     """
     with open(log, "ab") as file:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "looped.experiments.worker", *words, "--parent", str(os.getpid())],
+            [sys.executable, *WORKER, *words, "--parent", str(os.getpid())],
             stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=folder,
-            env={"OMP_NUM_THREADS": "1", **os.environ}, start_new_session=True,
+            env={"OMP_NUM_THREADS": "1", **os.environ, "PYTHONSAFEPATH": "1"}, start_new_session=True,
         )  # fmt: skip
     asked = False
     while True:

@@ -62,6 +62,8 @@ class Cluster(ModuleType):
         self.exceptions.RayError = RayError
         for kind in kinds:
             setattr(self.exceptions, kind, type(kind, (RayError,), {}))
+        self.cloudpickle = SimpleNamespace(register_pickle_by_value=lambda module: self.by_value.add(module))
+        self.by_value = set[ModuleType]()
         self.gpus, self.started, self.ends, self.calls = gpus, {}, {}, []
 
     def init(self, **options: object) -> None:
@@ -72,6 +74,7 @@ class Cluster(ModuleType):
 
     def remote(self, work):
         assert work is child.run_worker
+        assert child in self.by_value, "no process of Ray's looks for it in the current folder"
 
         def options(name: str, **share: object):
             def begin(*words: object) -> str:
@@ -223,5 +226,5 @@ def test_a_child_gives_its_status_and_is_asked_once(
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert ended == (143 if blows else 5)
-    words = f"-m looped.experiments.worker job.json --device cpu --parent {os.getpid()} from {tmp_path}"
+    words = f"-P -m looped.experiments.worker job.json --device cpu --parent {os.getpid()} from {tmp_path}"
     assert (tmp_path / "log").read_text().splitlines() == [words, *(["asked"] if blows else [])]

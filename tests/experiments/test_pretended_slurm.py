@@ -99,9 +99,9 @@ def test_the_script_starts_the_worker_of_its_task(three, tmp_path: Path) -> None
     assert subprocess.run(["sh"], input=text.encode(), env=environment).returncode == 7
     said = queue.queue_file(root, f"{three[1].name}.log").read_text().splitlines()
     job = queue.queue_file(root, f"{three[1].name}.json")
-    assert said[:5] == ["<-m>", "<looped.experiments.worker>", f"<{job}>", "<--device>", "<cpu>"]
-    assert said[5] == "<1>"
-    assert said[6].endswith(":/more>")
+    assert said[:6] == ["<-P>", "<-m>", "<looped.experiments.worker>", f"<{job}>", "<--device>", "<cpu>"]
+    assert said[6] == "<1>"
+    assert "/more" not in said[7], "the path is the driver's"
 
 
 def test_a_task_that_was_lost_is_submitted_again_and_one_cancelled_by_hand_is_not(

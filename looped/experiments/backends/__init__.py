@@ -313,10 +313,24 @@ class Pool(Backend):
         return Status("queued", step, loss, measured, waits or task.reason)
 
 
-def environment() -> dict[str, str]:
+def environment(root: Path) -> dict[str, str]:
     """A worker's environment: this very package, and one thread for each worker unless told otherwise."""
-    paths = [package_folder(), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": safe_path(root), "PYTHONSAFEPATH": "1"}
+
+
+def safe_path(root: Path) -> str:
+    """The PYTHONPATH of workers on the jobs of a folder: this package first, then the absolute folders of ours.
+
+    Whatever others may have put beside a sweep file or among the runs is no module: neither the current folder (which
+    an empty or a relative entry would mean) nor the folder of runs or one below it is on the path.
+    """
+    here, runs_folder, package = Path.cwd().resolve(), root.resolve(), package_folder()
+    paths = [package]
+    for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        folder = Path(entry).resolve() if os.path.isabs(entry) else here
+        if folder != here and not folder.is_relative_to(runs_folder) and str(folder) != package:
+            paths.append(entry)
+    return os.pathsep.join(paths)
 
 
 def package_folder() -> str:

@@ -17,8 +17,8 @@ from typing import IO
 
 import torch
 
-from looped import devices
-from looped.experiments import queue
+from looped import devices, files
+from looped.experiments import child, queue
 from looped.experiments.backends import BackendOptions, Pool, WorkerEnd, environment
 
 
@@ -40,7 +40,7 @@ class Local(Pool):
         for name in names:
             slot = self._free.pop(0)
             words = [str(queue.queue_file(self.root, f"{name}.json")), "--device", self.slots[slot]]
-            with open(queue.queue_file(self.root, f"{name}.log"), "ab") as log:
+            with files.open_appending(queue.queue_file(self.root, f"{name}.log"), "a log") as log:
                 self._running[name] = self._spawn([*words, "--parent", str(os.getpid())], log), slot
         return names
 
@@ -70,8 +70,8 @@ class Local(Pool):
     def _spawn(self, words: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         """A new process with a worker in it."""
         return subprocess.Popen(
-            [sys.executable, "-m", "looped.experiments.worker", *words],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(), start_new_session=True,
+            [sys.executable, *child.WORKER, *words],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(self.root), start_new_session=True,
         )  # fmt: skip
 
 

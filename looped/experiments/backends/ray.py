@@ -24,7 +24,7 @@ from ray import exceptions as lost
 from looped import devices
 from looped.errors import InputError
 from looped.experiments import child, queue
-from looped.experiments.backends import LOST, BackendOptions, Pool, WorkerEnd, package_folder
+from looped.experiments.backends import LOST, BackendOptions, Pool, WorkerEnd, safe_path
 from looped.experiments.worker import CRASHED
 
 MANY = 10_000  # tasks that may wait in Ray
@@ -44,7 +44,7 @@ class Ray(Pool):
         address = options.address or os.environ.get("RAY_ADDRESS", "")
         if not address:
             devices.find(options.device)  # a cluster on this machine has what this machine has
-        connect(address, options.workers)
+        connect(address, options.workers, safe_path(root))
         self.share = share(options, ray.cluster_resources().get("GPU", 0.0))
         self._refs: dict[str, Any] = {}
         self._stop_request = queue.queue_file(
@@ -58,6 +58,8 @@ class Ray(Pool):
     def start(self, names: Sequence[str]) -> Sequence[str]:
         """A task for each."""
         device = "cuda" if "num_gpus" in self.share else "cpu"
+        # By value: Ray searches the driver's current folder first, where a folder `looped` may lie.
+        ray.cloudpickle.register_pickle_by_value(child)
         task = ray.remote(child.run_worker)
         for name in names:
             words = [str(queue.queue_file(self.root, f"{name}.json")), "--device", device]
@@ -94,7 +96,7 @@ class Ray(Pool):
         return ""
 
 
-def connect(address: str, workers: int) -> None:
+def connect(address: str, workers: int, path: str) -> None:
     """Join the cluster at an address; without one, starts one of this machine alone."""
     if address:
         _knock(address)
@@ -103,7 +105,7 @@ def connect(address: str, workers: int) -> None:
     try:
         ray.init(
             address=address or "local", log_to_driver=False, logging_level=logging.ERROR,
-            runtime_env={"env_vars": {"PYTHONPATH": package_folder()}}, **({} if address else local),
+            runtime_env={"env_vars": {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}}, **({} if address else local),
         )  # fmt: skip
     except (OSError, ValueError, RuntimeError, AssertionError, lost.RayError) as error:
         why = " ".join(str(error).split())[:200]
