@@ -35,7 +35,7 @@ from torch import Tensor
 from looped import __version__, checkpoints, provenance, serial
 from looped.checkpoints import Check, Metadata, Shapes, Verify
 from looped.errors import InputError
-from looped.fast.weights import Layout, check_numbers, check_shapes
+from looped.model.weights import Layout, check_numbers, check_shapes
 from looped.training.config import TrainConfig
 
 if sys.platform != "win32":

@@ -20,8 +20,8 @@ from torch import Tensor
 from looped import tasks
 from looped.compiler.compiled import Compiled, compile_program
 from looped.errors import InputError
-from looped.fast.weights import Layout
 from looped.model.config import ModelConfig
+from looped.model.weights import Layout
 from looped.rasp import programs
 
 RANDOM, COMPILED = "random", "compiled"

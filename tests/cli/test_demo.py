@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from looped import demo, tasks
-from looped.fast.weights import Layout
+from looped.model.weights import Layout
 
 
 def test_the_two_models_are_of_equal_size() -> None:
