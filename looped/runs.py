@@ -209,13 +209,15 @@ class Run:
             )
         return None, aside
 
-    def save_seed(self, seed: int, row: Float[Tensor, "P"], step: int) -> Path:
-        """Writes one seed's weights by name."""
+    def save_seed(self, seed: int, weights: Tensor | Mapping[str, Tensor], step: int) -> Path:
+        """Writes one seed's weights by name; a flat row is the stock block's, as `Layout` orders it."""
+        if isinstance(weights, Tensor):
+            weights = Layout(self.config.model).to_dict(weights)
         path = self.folder / f"seed-{int(seed)}.safetensors"
         metadata = {"config": self._config_text, "seed": str(seed), "step": str(step), "looped": __version__}
         if provenance.commit():
             metadata["commit"] = str(provenance.commit())
-        checkpoints.save(path, SEED_KIND, Layout(self.config.model).to_dict(row), metadata)
+        checkpoints.save(path, SEED_KIND, weights, metadata)
         return path
 
     @property

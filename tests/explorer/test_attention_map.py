@@ -42,7 +42,7 @@ def test_the_pass_that_is_watched_is_the_models_own_step(
         calls.append(original(*args))  # type: ignore[arg-type]
         return calls[-1]
 
-    monkeypatch.setattr(block, "apply_layer", spy)
+    monkeypatch.setattr(layer_ops, "apply_layer", spy)
     queries.attention_map(asked, first, model.config.layers - 1, 0)
     seen = calls[-1]
     ended = torch.addcmul(weights.shift, model.normalise(seen), weights.scale)
