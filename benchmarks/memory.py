@@ -20,10 +20,11 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation.decode import run_adaptive
 from looped.evaluation.stopping import Threshold
-from looped.fast.engine import Engine, Stage
+from looped.fast.engine import Engine, PackedStage
 from looped.fast.stacked import StackedTransformer
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan
+from looped.training.sampling import Stage
 
 FEW = 10  # the smaller number of loop steps is a tenth of the larger
 ALLOWED = 1.3  # peak beyond the kept states, many steps over few
@@ -37,7 +38,7 @@ class FixedDepth(Engine):
         super().__init__(config, device, precision=precision, graphs=False)
         self.loops = loops
 
-    def stage(self, longest: int) -> Stage:
+    def stage(self, longest: int) -> PackedStage:
         """The task's stage, with a plan in which no row leaves before the end."""
         batch = self.config.batch
         plan = Plan((batch,) * self.loops, (batch,) * (self.loops - 1) + (0,))

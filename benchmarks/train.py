@@ -23,7 +23,7 @@ from benchmarks.stages import free, last_stage, ready
 from looped import devices, tasks
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.fast.engine import Engine, Stage
+from looped.fast.engine import Engine, PackedStage
 from looped.fast.packing import Packing
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan
@@ -187,7 +187,7 @@ def _rates(taken: list[float], seeds: int, flops: float, ceiling: float) -> Meas
     }
 
 
-def _flops(config: TrainConfig, stage: Stage, *, to_the_end: bool = False) -> float:
+def _flops(config: TrainConfig, stage: PackedStage, *, to_the_end: bool = False) -> float:
     """Operations of a gradient step of one seed: rows leaving at their T, or every row run to the end."""
     assert stage.plan is not None
     steps = len(stage.plan.active)

@@ -35,7 +35,7 @@ from torch import Tensor
 from looped import __version__, checkpoints, files, provenance, serial
 from looped.checkpoints import Check, Metadata, Shapes, Verify
 from looped.errors import InputError
-from looped.fast.weights import Layout, check_numbers, check_shapes
+from looped.model.weights import Layout, check_numbers, check_shapes
 from looped.training.config import TrainConfig
 
 if sys.platform != "win32":
@@ -210,13 +210,15 @@ class Run:
             )
         return None, aside
 
-    def save_seed(self, seed: int, row: Float[Tensor, "P"], step: int) -> Path:
-        """Writes one seed's weights by name."""
+    def save_seed(self, seed: int, weights: Tensor | Mapping[str, Tensor], step: int) -> Path:
+        """Writes one seed's weights by name; a flat row is the stock block's, as `Layout` orders it."""
+        if isinstance(weights, Tensor):
+            weights = Layout(self.config.model).to_dict(weights)
         path = self.folder / f"seed-{int(seed)}.safetensors"
         metadata = {"config": self._config_text, "seed": str(seed), "step": str(step), "looped": __version__}
         if provenance.commit():
             metadata["commit"] = str(provenance.commit())
-        checkpoints.save(path, SEED_KIND, Layout(self.config.model).to_dict(row), metadata)
+        checkpoints.save(path, SEED_KIND, weights, metadata)
         return path
 
     @property

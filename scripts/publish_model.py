@@ -27,7 +27,7 @@ from looped.errors import InputError
 from looped.evaluation import loading
 from looped.evaluation.measure import measure
 from looped.evaluation.statistics import wilson
-from looped.fast.weights import Layout
+from looped.model.weights import Layout
 from looped.runs import SEED_KIND, Trained
 from looped.training import recipes
 from looped.training.config import TrainConfig

@@ -15,7 +15,7 @@ import torch
 
 from looped import checkpoints, runs
 from looped.errors import InputError
-from looped.fast.weights import Layout
+from looped.model.weights import Layout
 from looped.runs import Run
 from looped.training.config import TrainConfig
 from looped.training.recipes import make

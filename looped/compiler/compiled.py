@@ -22,8 +22,8 @@ from looped.compiler.frontend import CLOCK, Control, Traced, always_steps, contr
 from looped.compiler.graph import Domain, Node
 from looped.compiler.lower import Brought, LayerOp, Lowering, Sum
 from looped.fast.stacked import Prepared, StackedTransformer
-from looped.fast.weights import Layout, check_numbers, check_shapes
 from looped.model.config import ModelConfig
+from looped.model.weights import Layout, check_numbers, check_shapes
 from looped.rasp.lint import check_program
 from looped.rasp.lint_rules import LegalityError, function_place
 from looped.rasp.program import ROW, Program

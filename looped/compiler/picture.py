@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from looped import checkpoints
 from looped.compiler.compiled import Compiled
-from looped.fast.weights import Layout
+from looped.model.weights import Layout
 from looped.rasp.program import Program
 
 PARTS = ("qkv.weight", "out.weight", "up.weight", "down.weight")

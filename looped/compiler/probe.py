@@ -25,7 +25,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from looped.errors import InputError
-from looped.fast.stacked import Prepared, StackedTransformer
+from looped.fast.stacked import StackedTransformer
+from looped.model.seeds import SeedModel, SeedWeights
 from looped.rasp.attention import Array
 from looped.rasp.program import Program, read_out, unroll
 from looped.rasp.sequence import unwrap
@@ -52,8 +53,8 @@ class Decoded:
 
 def probe(
     program: Program,
-    model: StackedTransformer,
-    weights: Prepared,
+    model: SeedModel,
+    weights: SeedWeights,
     rows: Int[Tensor, "R L"],
     steps: int,
     controls: bool = False,
@@ -77,8 +78,9 @@ def probe(
     if controls:
         with torch.no_grad():
             embedded = model.embed(weights, rows[None])[0]
-            fresh = model.prepare(model.layout.initialise([UNTRAINED], rows.device))
-        aimless = _states(model, fresh, rows, steps)
+            untrained = StackedTransformer(model.config)
+            fresh = untrained.prepare(untrained.layout.initialise([UNTRAINED], rows.device))
+        aimless = _states(untrained, fresh, rows, steps)
     for i, (h, (step, _, state)) in enumerate(zip(after, states, strict=False)):
         for name, value in state.items():
             truth = np.broadcast_to(unwrap(value).astype(np.int64), plain.shape)
@@ -110,7 +112,7 @@ class Spoken:
 
 
 def spoken(
-    program: Program, model: StackedTransformer, weights: Prepared, rows: Int[Tensor, "R L"], steps: int
+    program: Program, model: SeedModel, weights: SeedWeights, rows: Int[Tensor, "R L"], steps: int
 ) -> list[Spoken]:
     """Compare what is read out after each of the first steps with the program's output and with the answer."""
     plain = rows.cpu().numpy()
@@ -135,7 +137,7 @@ def _open(truth: Array) -> Array:
 
 
 def _states(
-    model: StackedTransformer, weights: Prepared, rows: Int[Tensor, "R L"], steps: int
+    model: SeedModel, weights: SeedWeights, rows: Int[Tensor, "R L"], steps: int
 ) -> list[Float[Tensor, "R L D"]]:
     """The states after each step, not finite ones made so."""
     with torch.no_grad():

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,14 +22,11 @@ from torch import Tensor
 
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.evaluation import universal
 from looped.evaluation.grid import unroll_grid
 from looped.evaluation.reading import greedily_right, is_done, motion, read, rows_at_once, window_start
 from looped.evaluation.stopping import OnlineRule, Oracle, Present, Rule
-from looped.fast.attention import Cache
-from looped.fast.stacked import Prepared, StackedTransformer
-from looped.fast.universal import PreparedUniversal, StackedUniversal
 from looped.model import positions
+from looped.model.seeds import SeedModel, SeedWeights
 
 FEW_LEAVE = 7 / 8  # rows are packed anew once less than this share of them is still running
 
@@ -47,8 +45,8 @@ class DecodedBatch:
 
 @torch.inference_mode()
 def run_adaptive(
-    model: StackedTransformer,
-    weights: Prepared,
+    model: SeedModel,
+    weights: SeedWeights,
     batch: Batch,
     rule: Rule,
     max_steps: int,
@@ -94,8 +92,8 @@ def run_adaptive(
 
 
 def _run_chunk(
-    model: StackedTransformer,
-    weights: Prepared,
+    model: SeedModel,
+    weights: SeedWeights,
     batch: Batch,
     needed: Int[Tensor, "S N"],
     rule: OnlineRule,
@@ -167,8 +165,8 @@ def _write(
 
 @torch.inference_mode()
 def generate(
-    model: StackedTransformer,
-    weights: Prepared,
+    model: SeedModel,
+    weights: SeedWeights,
     batch: Batch,
     loops: int,
     eos: int,
@@ -181,8 +179,9 @@ def generate(
     generated. Rows are decoded together with those whose question is equally long. A Universal Transformer may halt
     before `loops` steps.
     """
-    if isinstance(model, StackedUniversal):
-        assert isinstance(weights, PreparedUniversal)
+    if model.config.kind == "universal":
+        from looped.evaluation import universal  # here: it needs the fast engine's model
+
         tokens, steps, surprise = universal.greedy(model, weights, batch, loops, eos)
         return DecodedBatch(tokens, steps.round().long(), surprise)
     seeds, (rows, size) = weights.embed.shape[0], batch.tokens.shape
@@ -211,8 +210,8 @@ def _alike(counted: Bool[Tensor, "N L"], chunk: int) -> Iterator[tuple[int, Int[
 
 
 def _generate(
-    model: StackedTransformer,
-    weights: Prepared,
+    model: SeedModel,
+    weights: SeedWeights,
     prompt: Int[Tensor, "S R P"],
     size: int,
     loops: int,
@@ -221,7 +220,7 @@ def _generate(
     """The tokens predicted from the prompt's last position on, and their mean surprise."""
     seeds, rows, known = prompt.shape
     places = positions.places(model.config, rows, size, prompt.device)
-    caches: list[list[Cache | None]] = [[None] * model.config.layers for _ in range(loops)]
+    caches: list[list[Any]] = [[None] * model.config.layers for _ in range(loops)]
     out = torch.full((seeds, rows, size - known + 1), eos, device=prompt.device)
     total = torch.zeros(seeds, rows, device=prompt.device)
     count = torch.zeros_like(total)
@@ -252,8 +251,8 @@ def exact(answers: DecodedBatch, batch: Batch) -> Bool[Tensor, "S N"]:
 
 @torch.inference_mode()
 def generates_exactly(
-    model: StackedTransformer,
-    weights: Prepared,
+    model: SeedModel,
+    weights: SeedWeights,
     batch: Batch,
     loops: int,
     eos: int,

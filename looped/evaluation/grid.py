@@ -26,7 +26,7 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation.reading import is_done, read, rows_at_once, window_start
 from looped.evaluation.reading import motion as reading_motion
-from looped.fast.stacked import Prepared, StackedTransformer
+from looped.model.seeds import SeedModel, SeedWeights
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class StepGrid:
 
 @torch.inference_mode()
 def unroll_grid(
-    model: StackedTransformer,
-    weights: Prepared,
+    model: SeedModel,
+    weights: SeedWeights,
     batch: Batch,
     max_steps: int,
     *,

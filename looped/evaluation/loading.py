@@ -15,10 +15,9 @@ from looped import loops, methods, runs, serial, tasks
 from looped.errors import InputError
 from looped.evaluation.measure import Subject
 from looped.fast import build
-from looped.fast.engine import product_dtype
 from looped.runs import Trained
 from looped.tasks.base import LONGEST
-from looped.training.config import TrainConfig
+from looped.training.config import TrainConfig, product_dtype
 
 Precision = Literal["fp32", "bf16", "trained"]
 LARGEST_SEED = 2**31 - 1  # of test problems

@@ -30,15 +30,14 @@ from torch import Tensor
 from looped import batches
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.evaluation import decode, grid, stopping, universal
+from looped.evaluation import decode, grid, stopping
 from looped.evaluation.grid import StepGrid
 from looped.evaluation.stopping import NOT_SAID, Halt, HaltMode, Rule
-from looped.fast.stacked import Prepared, StackedTransformer
-from looped.fast.universal import PreparedUniversal, StackedUniversal
 from looped.loops import PLAIN, Loops
 from looped.methods import Method, largest_steps
 from looped.model import positions
 from looped.model.config import ModelConfig
+from looped.model.seeds import SeedModel, SeedWeights
 from looped.tasks.base import Task
 from looped.tasks.families import UNIFORM
 
@@ -76,8 +75,8 @@ class Subject:
 
     task: Task
     method: Method
-    model: StackedTransformer
-    weights: Prepared  # in the precision and on the device to measure with
+    model: SeedModel
+    weights: SeedWeights  # in the precision and on the device to measure with
     seeds: tuple[int, ...]  # names of the seed axis
     trained_max_length: int
     recipe: str = ""
@@ -267,8 +266,9 @@ def _generated(
     correct, steps = [], []
     eos = subject.task.vocab.eos
     for batch in draw_batches(subject, length, samples, seed=seed, family=family):
-        if isinstance(subject.model, StackedUniversal):
-            assert isinstance(subject.weights, PreparedUniversal)
+        if subject.method.universal:
+            from looped.evaluation import universal  # here: it needs the fast engine's model
+
             most = max(oracle_steps(subject, n) for n in (length, subject.trained_max_length))
             right, took = universal.exact(subject.model, subject.weights, batch, most, eos)
             correct.append(right)

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from looped.fast.stacked import Prepared, StackedTransformer
 from looped.model import ModelConfig
+from looped.model.seeds import SeedModel, SeedWeights
 
 # Numbers a chunk of rows may keep alive at once: on a CPU what fits its caches, which is fastest (measured).
 CPU_BUDGET = 1 << 22
@@ -37,8 +37,8 @@ def window_start(counted: Bool[Tensor, "B L"]) -> int:
 
 
 def read(
-    model: StackedTransformer,
-    weights: Prepared,
+    model: SeedModel,
+    weights: SeedWeights,
     h: Float[Tensor, "S B W D"],
     counted: Bool[Tensor, "#S #B #W"],
 ) -> Reading:

@@ -18,6 +18,7 @@ from looped.batches import Batch
 from looped.evaluation.reading import greedily_right, rows_at_once
 from looped.fast.universal import PreparedUniversal, Said, StackedUniversal, split
 from looped.model import halting
+from looped.model.seeds import SeedModel, SeedWeights
 
 HALF = 0.5  # a row of PonderNet stops where it has more likely halted than not
 STACKS = 4  # an encoder, a decoder with its look at it, and two masks: times the memory of a looped decoder
@@ -25,9 +26,11 @@ STACKS = 4  # an encoder, a decoder with its look at it, and two masks: times th
 
 @torch.inference_mode()
 def exact(
-    model: StackedUniversal, weights: PreparedUniversal, batch: Batch, most: int, eos: int
+    model: SeedModel, weights: SeedWeights, batch: Batch, most: int, eos: int
 ) -> tuple[Bool[Tensor, "S N"], Float[Tensor, "S N"]]:
     """Which greedy answers are right at every token, and the mean loop steps of a position of question and answer."""
+    assert isinstance(model, StackedUniversal)
+    assert isinstance(weights, PreparedUniversal)
     seeds, (rows, size) = weights.embed.shape[0], batch.tokens.shape
     chunk = max(1, rows_at_once(model.config, seeds, size, batch.tokens.device) // STACKS)
     right, steps = [], []
@@ -43,12 +46,14 @@ def exact(
 
 @torch.inference_mode()
 def greedy(
-    model: StackedUniversal, weights: PreparedUniversal, batch: Batch, most: int, eos: int
+    model: SeedModel, weights: SeedWeights, batch: Batch, most: int, eos: int
 ) -> tuple[Int[Tensor, "S N L"], Float[Tensor, "S N"], Float[Tensor, "S N"]]:
     """Tokens with the answers filled in, loop steps, and the mean surprise of what was generated.
 
     Only what stands up to the end-of-question mark is read. Every token costs a whole pass: for people, not for tables.
     """
+    assert isinstance(model, StackedUniversal)
+    assert isinstance(weights, PreparedUniversal)
     seeds = weights.embed.shape[0]
     counted = batch.loss_mask.expand(seeds, -1, -1)
     question, place = split(counted)

@@ -24,11 +24,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.grid import StepGrid
 from looped.evaluation.reading import is_done, motion, read, window_start
 from looped.explorer.models import Query
 from looped.fast import attention, layer_ops
+from looped.fast.stacked import Prepared, StackedTransformer
 from looped.solve.solver import fitting_threads, text_of
 from looped.vocab import Vocab
 
@@ -243,8 +245,10 @@ def attention_map(
     `before` is None for the first step, which sees the embedded question alone.
     """
     solver = asked.model.solver
-    model, config = solver.model, solver.model.config
-    x = model.embed(solver.weights, asked.batch().tokens[None])
+    model, config, stacked = solver.model, solver.model.config, solver.weights
+    if not isinstance(model, StackedTransformer) or not isinstance(stacked, Prepared):
+        raise InputError("a block of the user's own has no attention maps to show")
+    x = model.embed(stacked, asked.batch().tokens[None])
     h = model.inject(None if before is None else before[None, None], x)
     seen: list[Tensor] = []
 
@@ -252,7 +256,7 @@ def attention_map(
         seen.append(qkv)
         return attention.attend(config, qkv)
 
-    for i, weights in enumerate(solver.weights.layers[: layer + 1]):
+    for i, weights in enumerate(stacked.layers[: layer + 1]):
         attend = watched if i == layer else partial(attention.attend, config)
         h = layer_ops.apply_layer(weights, h, attend, model.linear, model.normalise, model.activate)
     return attention.weights(config, seen[0])[0, head].float()

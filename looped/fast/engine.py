@@ -11,56 +11,37 @@ Both give the same numbers up to rounding. The engine knows nothing of files, di
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from looped import batches, loops, methods, tasks
+from looped import loops, methods, tasks
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.fast import build, folding, fused, optimizer, trajectory
+from looped.fast import build, folding, fused, kernels, reference, trajectory
 from looped.fast.accumulate import GradientStore
 from looped.fast.backprop import Noise, Outcome, backpropagate
 from looped.fast.fused import FusedLoop
-from looped.fast.optimizer import Moments
 from looped.fast.packing import Packing
-from looped.fast.stacked import Prepared
+from looped.fast.stacked import Prepared, StackedTransformer
 from looped.model import positions
-from looped.training import curriculum, start
-from looped.training.config import TrainConfig
-from looped.training.curriculum import Plan, Strata
+from looped.training import curriculum, optimizer, sampling, start
+from looped.training.config import TrainConfig, product_dtype
+from looped.training.curriculum import Plan
+from looped.training.optimizer import Moments
+from looped.training.progress import Readings
+from looped.training.sampling import Stage
 from looped.training.world import World
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What stays the same while the maximum length does."""
+class PackedStage(Stage):
+    """A stage, and which positions of its rows are computed."""
 
-    longest: int
-    row_size: int
-    sizes: Int[Tensor, "B"]  # positions of each row that may count
-    packing: Packing  # positions of each row that are computed
-    strata: Strata | None  # None: lengths are drawn independently
-    seats: Int[Tensor, "B"] | None  # loop steps there are for each row, where they are fixed beforehand
-    plan: Plan | None  # None: made anew for each batch
-    part: Int[Tensor, "B"]
-    parts: Int[Tensor, "B"]
-    first: Int[Tensor, "B"]
-    last: Int[Tensor, "B"]
-    variant: Int[Tensor, "B"]
-    most: int  # loop steps of any row
-
-
-@dataclass(frozen=True)
-class Readings:
-    """The last gradient step as numbers on the device, one per seed."""
-
-    loss: Float[Tensor, "S"]
-    norm: Float[Tensor, "S"]  # of the gradient, before the clip
-    accuracy: Float[Tensor, "S"]  # rows answered exactly
-    accuracy_longest: Float[Tensor, "S"]  # the same among rows of the maximum length; NaN if there are none
+    packing: Packing
 
 
 class Engine:
@@ -101,7 +82,7 @@ class Engine:
         self.generators = [torch.Generator(self.device).manual_seed(seed) for seed in config.seeds]
         self.done = 0  # gradient steps taken
         self._hyper: Float[Tensor, "S 3"] = torch.zeros(len(config.seeds), 3, device=self.device)
-        self._stage: Stage | None = None
+        self._stage: PackedStage | None = None
         self._fused: FusedLoop | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._readings: Readings | None = None
@@ -135,78 +116,37 @@ class Engine:
             return self.weights
         return self.moments.average
 
+    def evaluated(self) -> tuple[StackedTransformer, Prepared]:
+        """The model with the weights that count, to be measured."""
+        model = build(self.config.model)  # not the engine's own, which gathers gradients
+        with torch.no_grad():
+            return model, model.prepare(self.evaluated_weights, self.precision)
+
+    def seed_weights(self, i: int) -> dict[str, Tensor]:
+        """A seed's weights that count, as its checkpoint holds them."""
+        return self.model.layout.to_dict(self.evaluated_weights[i])
+
+    def buffers(self) -> dict[str, Tensor]:
+        """Nothing changes beside weights and moments."""
+        return {}
+
     @property
     def _average_from(self) -> int:
         """The gradient step at which the average starts from the weights."""
         return self.config.curriculum_end if self.config.late_ema else 0
 
     # --- one stage -----------------------------------------------------------------------------------------
-    def stage(self, longest: int) -> Stage:
+    def stage(self, longest: int) -> PackedStage:
         """The shapes of the stage whose maximum length is `longest`."""
-        row_size = self.task.row_size(longest)
-        split, mine = curriculum.strata(self.config, longest), self.world.rows
-        plan: Plan | None = curriculum.plan(list(split.lower[mine]), list(split.upper[mine]))
-        seats, stratified = None, self.config.lengths == "stratified"
-        if not stratified:
-            plan = None
-            if self.graphs:  # which need fixed shapes
-                seats = curriculum.seats(self.config, longest)
-                plan = curriculum.plan([1] * len(seats), list(seats))
-
-        def tensor(values: tuple[int, ...]) -> Int[Tensor, "B"]:
-            return torch.tensor(values, device=self.device)
-
-        return Stage(
-            longest, row_size, tensor(split.size), self._packing(split), split if stratified else None,
-            None if seats is None else tensor(seats), plan, tensor(split.part), tensor(split.parts),
-            tensor(split.first), tensor(split.last), tensor(split.variant),
-            max(curriculum.every_steps(self.config, longest)),
-        )  # fmt: skip
-
-    def _packing(self, split: Strata) -> Packing:
-        """Rows without the positions that do not count, where they can be taken so."""
-        return Packing(split.size if self.config.packs else (max(split.size),) * len(split.size))
+        stage = sampling.stage(self.config, longest, self.device, self.world.rows, self.graphs)
+        return PackedStage(**vars(stage), packing=Packing(sampling.computed_sizes(self.config, longest)))
 
     def draw(self, stage: Stage) -> tuple[Batch, Bool[Tensor, "S B"]]:
         """A fresh batch for every seed, rows sorted by T, and which rows have the maximum length."""
-        drawn = [self._draw_one(stage, generator) for generator in self.generators]
-        return batches.stack([batch for batch, _ in drawn]), torch.stack([longest for _, longest in drawn])
-
-    def _draw_one(self, stage: Stage, generator: torch.Generator) -> tuple[Batch, Bool[Tensor, "B"]]:
-        size = (self.config.batch,)
-        if stage.strata is not None:
-            lengths = curriculum.draw_lengths(
-                stage.part, stage.parts, stage.first, stage.last, stage.longest, generator
-            )
-            variants = stage.variant
-        else:
-            lengths = torch.randint(1, stage.longest + 1, size, device=self.device, generator=generator)
-            variants = torch.randint(self.task.variants, size, device=self.device, generator=generator)
-        problems = self.task.sample(
-            lengths, generator, max_length=stage.longest, variants=variants, family=self.config.family
-        )
-        batch = batches.lay_out(
-            problems, self.task.vocab, stage.row_size, self.method.prediction, self.method.pause
-        )
-        steps = self.method.steps(self.task, problems.steps, self.config.max_length)
-        if not self.law.plain:
-            steps = self.law.draw(problems.steps, problems.question_length, generator)
-        if self.config.extra:
-            steps = steps + torch.randint(
-                self.config.extra + 1, size, device=self.device, generator=generator
-            )
-        within = torch.arange(batch.tokens.shape[1], device=self.device) < stage.sizes[:, None]
-        batch = Batch(batch.tokens, batch.targets, batch.loss_mask & within, steps)
-        if stage.strata is not None:
-            return batch, lengths == stage.longest
-        order = steps.argsort(descending=True, stable=True)
-        batch = batch.rows(order)
-        if stage.seats is not None:  # a row that has none for its last steps is read before them
-            batch = replace(batch, steps=torch.minimum(batch.steps, stage.seats))
-        return batch, (lengths == stage.longest)[order]
+        return sampling.draw(self.config, stage, self.generators)
 
     # --- the body of a step --------------------------------------------------------------------------------
-    def _body(self, stage: Stage) -> Readings:
+    def _body(self, stage: PackedStage) -> Readings:
         batch, longest = self.draw(stage)
         plan = stage.plan
         if plan is None:
@@ -218,13 +158,14 @@ class Engine:
         self._keep_pace(stage, batch, plan, noise)
         grad, loss = self.world.sum(back(grads)), self.world.sum(outcome.loss)
         grad = grad if self._free is None else grad * self._free
-        norm = optimizer.update(self.config, self.weights, grad, self.moments, self._hyper)
+        ops: Any = kernels if self.weights.is_cuda and kernels.available() else reference
+        norm = optimizer.update(self.config, self.weights, grad, self.moments, self._hyper, ops.adamw)
         right = self.world.join(outcome.exact, self.config.batch).float()
         accuracy_longest = (right * longest).sum(1) / longest.sum(1)
         return Readings(loss, norm, right.mean(1), accuracy_longest)
 
     def _gradients(
-        self, folded: Prepared, batch: Batch, plan: Plan, stage: Stage, noise: Noise | None
+        self, folded: Prepared, batch: Batch, plan: Plan, stage: PackedStage, noise: Noise | None
     ) -> tuple[Outcome, list[Tensor]]:
         """The loss and the gradients of the folded weights, the fused way where it can be taken."""
         weights = self.store.open(folded, self.precision)
@@ -288,7 +229,7 @@ class Engine:
 
         return draw
 
-    def _keep_pace(self, stage: Stage, batch: Batch, plan: Plan, noise: Noise | None) -> None:
+    def _keep_pace(self, stage: PackedStage, batch: Batch, plan: Plan, noise: Noise | None) -> None:
         """Draws what other processes draw whose rows loop more often, so that all generators stay together."""
         if noise is None or self.world.size == 1 or self.config.whole:
             return
@@ -304,7 +245,7 @@ class Engine:
         return at[self.world.rows]
 
     # --- CUDA graphs ---------------------------------------------------------------------------------------
-    def _capture(self, stage: Stage) -> None:
+    def _capture(self, stage: PackedStage) -> None:
         """Records the body as a graph; warming up leaves weights, moments and generators as they were."""
         kept = [tensor.clone() for tensor in self._changing()]
         states = [generator.get_state() for generator in self.generators]
@@ -326,13 +267,3 @@ class Engine:
 
     def _changing(self) -> list[Tensor]:
         return [self.weights, *self.moments.tensors().values()]
-
-
-def product_dtype(config: TrainConfig, cuda: bool) -> torch.dtype:
-    """What products run in: as configured, or else what the model asks for, and bf16 on CUDA if that is fp32."""
-    if config.products == "tf32" and not cuda:
-        raise InputError("products=tf32 needs a GPU: choose fp32, bf16 or auto on a CPU")
-    if config.products != "auto":
-        return torch.bfloat16 if config.products == "bf16" else torch.float32
-    own: torch.dtype = getattr(torch, config.model.precision)
-    return torch.bfloat16 if cuda and own == torch.float32 else own

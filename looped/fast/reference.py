@@ -14,6 +14,7 @@ from looped.fast import attention
 from looped.fast.layer_ops import EPSILON
 from looped.fast.packing import Packing
 from looped.model.config import ModelConfig
+from looped.training.optimizer import adamw as adamw  # the meaning of the kernel of that name
 
 
 def attention_forward(
@@ -169,22 +170,3 @@ def fold_backward(
         of_norm.copy_((through * weight).sum(-1))
     scale, shift = norm
     d_weight.copy_(scale[..., None] * grad + shift[..., None] * grad_bias)
-
-
-def adamw(
-    weights: Tensor, grad: Tensor, mean: Tensor, square: Tensor, average: Tensor | None,
-    rates: Tensor, betas: tuple[float, float], decay: float, epsilon: float, ema: float,
-) -> None:  # fmt: skip
-    """One AdamW step in place on [S, P], and the weights' average.
-
-    `rates` [S, 5]: learning rate, both moments' corrections, what scales the gradient, 1 for a seed that trains.
-    """
-    lr, correct1, correct2, clip, alive = (column[:, None] for column in rates.unbind(dim=1))
-    grad = torch.where(alive > 0, grad * clip, 0.0)
-    mean.lerp_(grad, 1 - betas[0])
-    square.mul_(betas[1]).addcmul_(grad, grad, value=1 - betas[1])
-    root = square.div(correct2).sqrt_().add_(epsilon)
-    weights.mul_(1 - lr * decay)
-    weights.sub_(mean.mul(lr / correct1).div_(root))
-    if average is not None:
-        average.lerp_(weights, alive * (1 - ema))  # a stopped seed's stays

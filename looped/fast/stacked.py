@@ -21,10 +21,10 @@ from torch import Tensor
 
 from looped.fast import attention, forward, kernels, layer_ops
 from looped.fast.packing import Packing
-from looped.fast.weights import Layout
 from looped.model import positions
 from looped.model.config import ModelConfig
 from looped.model.halting import Gate, Head
+from looped.model.weights import Layout
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from looped.errors import InputError
 from looped.model.halting import Halting
@@ -18,6 +18,17 @@ ActivationKind = Literal["gelu", "relu"]
 Precision = Literal["float32", "float64"]
 KindOfModel = Literal["decoder", "universal"]
 Initialisation = Literal["gpt2", "linear", "embedding"]
+
+# The values that each field of words may have; any other is an error.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "positions": get_args(PositionKind),
+    "norm": get_args(NormKind),
+    "activation": get_args(ActivationKind),
+    "precision": get_args(Precision),
+    "kind": get_args(KindOfModel),
+    "initialisation": get_args(Initialisation),
+    "halting": get_args(Halting),
+}
 
 
 @dataclass(frozen=True)
@@ -38,7 +49,7 @@ class ModelConfig:
     max_positions: int = 2048  # rows of a learned table, or the range randomised positions are drawn from
     embedding_std: float = 0.02  # initial scale of the token embedding, GPT-2's
     init_std: float = 0.02  # initial scale of every other matrix, GPT-2's
-    initialisation: Initialisation = "gpt2"  # how the read-in and the read-out start (`looped.fast.weights`)
+    initialisation: Initialisation = "gpt2"  # how the read-in and the read-out start (`looped.model.weights`)
     # What a program compiled into weights asks for (`looped.compiler`); every default is the paper's block.
     norm: NormKind = "layer"  # normalise before every matrix and after every step, or nowhere
     activation: ActivationKind = "gelu"  # of the feed-forward part
@@ -55,6 +66,9 @@ class ModelConfig:
     halt_bias: float | None = None  # where that head starts; none: at 1 (act, as published) or -2 (ponder)
 
     def __post_init__(self) -> None:
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise InputError(f"unknown {name} {getattr(self, name)!r}; there are {', '.join(known)}")
         for name in ("vocab", "layers", "heads", "width", "expansion", "max_positions"):
             if getattr(self, name) < 1:
                 raise InputError(f"a model's {name} must be at least 1, not {getattr(self, name)}")
@@ -81,14 +95,6 @@ class ModelConfig:
             raise InputError("a universal model is an ordinary one without bands, and has a halting head")
         if self.halting != "none" and self.halt is not None:
             raise InputError("a model says that it is done by an entry of its state or by a head, not both")
-        if self.positions not in ("none", "start", "rotary", "alibi", "learned", "randomised"):
-            raise InputError(
-                f"unknown positions {self.positions!r}; there are none, start, rotary, alibi, learned, randomised"
-            )
-        if self.initialisation not in ("gpt2", "linear", "embedding"):
-            raise InputError(
-                f"unknown initialisation {self.initialisation!r}; there are gpt2, linear and embedding"
-            )
         if self.initialisation != "gpt2" and (self.kind == "universal" or self.embedding_std != 0.02):
             raise InputError(
                 "universal models and embedding_std need initialisation=gpt2, not " + self.initialisation

@@ -33,10 +33,11 @@ from looped.errors import InputError
 from looped.evaluation import decode, stopping
 from looped.evaluation.measure import Subject
 from looped.evaluation.reading import is_done, rows_at_once, window_start
-from looped.fast.stacked import Prepared, StackedTransformer
 from looped.loops import PLAIN, Loops
 from looped.methods import Method, largest_steps
 from looped.model.config import ModelConfig
+from looped.model.seeds import ModuleWeights, SeedModel, SeedWeights
+from looped.model.weights import Layout
 from looped.solve.answers import Answer, Answers, Step
 from looped.tasks.base import Task
 from looped.zoo.registry import Card
@@ -55,8 +56,8 @@ class Solver:
     name: str  # of the shipped model or the file
     task: Task
     method: Method
-    model: StackedTransformer
-    weights: Prepared
+    model: SeedModel
+    weights: SeedWeights
     trained_max_length: int
     seed: int = 0
     recipe: str = ""  # `compiled` for a program in weights
@@ -101,9 +102,16 @@ class Solver:
         """
         return steps(self, self.task.parse(question), most)
 
+    @property
+    def parameters(self) -> int:
+        """Trainable numbers of the model."""
+        if isinstance(self.weights, ModuleWeights):
+            return sum(tensor.numel() for tensor in self.weights.tensors())
+        return Layout(self.model.config).parameters
+
     def __repr__(self) -> str:
         config = self.model.config
-        size = f"{self.model.layout.parameters:,} parameters, {config.layers} layers, width {config.width}"
+        size = f"{self.parameters:,} parameters, {config.layers} layers, width {config.width}"
         how = f"by {self.method.name}, lengths to {self.trained_max_length}"
         if self.recipe == COMPILED:
             how = f"compiled from its program, rows of up to {self.trained_max_length} tokens"

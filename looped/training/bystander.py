@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from jaxtyping import Float
 from torch import Tensor
 
 from looped.checkpoints import Check, Metadata, Verify
@@ -42,6 +41,6 @@ class Bystander(Run):
         """The leader does."""
         return self.folder
 
-    def save_seed(self, seed: int, row: Float[Tensor, "P"], step: int) -> Path:
+    def save_seed(self, seed: int, weights: Tensor | Mapping[str, Tensor], step: int) -> Path:
         """The leader does."""
         return self.folder

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+
 from looped import loops, methods, tasks
 from looped.errors import InputError
 from looped.model.config import ModelConfig
@@ -179,3 +181,13 @@ class TrainConfig:
     def seed_lrs(self) -> tuple[float, ...]:
         """The peak learning rate of each seed."""
         return self.lr if len(self.lr) > 1 else self.lr * len(self.seeds)
+
+
+def product_dtype(config: TrainConfig, cuda: bool) -> torch.dtype:
+    """What products run in: as configured, or else what the model asks for, and bf16 on CUDA if that is fp32."""
+    if config.products == "tf32" and not cuda:
+        raise InputError("products=tf32 needs a GPU: choose fp32, bf16 or auto on a CPU")
+    if config.products != "auto":
+        return torch.bfloat16 if config.products == "bf16" else torch.float32
+    own: torch.dtype = getattr(torch, config.model.precision)
+    return torch.bfloat16 if cuda and own == torch.float32 else own

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
-from looped.fast.weights import Layout
+from looped.model.weights import Layout
 from looped.training import curriculum, recipes, work
 from looped.training.config import TrainConfig
 from looped.training.rates import Device

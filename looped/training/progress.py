@@ -21,9 +21,18 @@ from torch import Tensor
 
 from looped import methods, tasks
 from looped.evaluation.measure import Row
-from looped.fast.engine import Readings
 from looped.training import curriculum
 from looped.training.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Readings:
+    """The last gradient step as numbers on the device, one per seed."""
+
+    loss: Float[Tensor, "S"]
+    norm: Float[Tensor, "S"]  # of the gradient, before the clip
+    accuracy: Float[Tensor, "S"]  # rows answered exactly
+    accuracy_longest: Float[Tensor, "S"]  # the same among rows of the maximum length; NaN if there are none
 
 
 @dataclass(frozen=True)

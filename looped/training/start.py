@@ -12,17 +12,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from looped import tasks
-from looped.compiler.compiled import Compiled, compile_program
 from looped.errors import InputError
-from looped.fast.weights import Layout
 from looped.model.config import ModelConfig
-from looped.rasp import programs
+from looped.model.weights import Layout
+
+if TYPE_CHECKING:
+    from looped.compiler.compiled import Compiled
 
 RANDOM, COMPILED = "random", "compiled"
 
@@ -56,6 +58,8 @@ def architecture(task: str) -> ModelConfig:
 
 def loops(task: str) -> str:
     """How many loop steps a task's program takes, as a rule of `looped.loops`: T(n), or one more for addition."""
+    from looped.rasp import programs  # here: most runs need no program
+
     program = programs.get(task)
     question = program.example.split()
     more = program.total(program.sizes(program.row(question).tolist())) - tasks.get(task).steps_of(question)
@@ -91,4 +95,7 @@ def weights(
 
 @cache
 def _compiled(task: str) -> Compiled:
+    from looped.compiler.compiled import compile_program  # here: most runs need no compiler
+    from looped.rasp import programs
+
     return compile_program(programs.get(task))

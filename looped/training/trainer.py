@@ -20,11 +20,10 @@ from torch import Tensor
 from looped.checkpoints import Metadata, Shapes
 from looped.errors import InputError
 from looped.evaluation.measure import Subject, measure
-from looped.fast import build, snapshot
-from looped.fast.engine import Engine
 from looped.runs import Run, load_seed, number, read_metrics
 from looped.tasks.base import LONGEST
-from looped.training import curriculum
+from looped.training import backends, curriculum, snapshot
+from looped.training.backends import Backend
 from looped.training.bystander import Bystander
 from looped.training.config import TrainConfig
 from looped.training.progress import Clock, Listener, Report, SeedReport, Window
@@ -75,10 +74,12 @@ def train(
     stop: Callable[[], bool] = lambda: False,
     time_limit_s: float | None = None,
     world: World | None = None,
+    backend: Backend = "auto",
 ) -> Summary:
     """Trains to the end, or until `stop` says so or the time is up; the same call then goes on.
 
-    In a world of several processes each of them makes this call, and the first one keeps the folder.
+    In a world of several processes each of them makes this call, and the first one keeps the folder. `backend` is the
+    engine: auto takes the fast one where it handles the configuration, otherwise the plain one.
     """
     if time_limit_s is not None and not time_limit_s > 0:
         raise InputError(f"the time limit must be above 0 seconds, not {time_limit_s:g}")
@@ -86,7 +87,9 @@ def train(
     held: list[Run] = []
     world.from_leader(lambda: held.append(Run(folder, config)))
     with held[0] if held else Bystander(folder, config) as run:
-        training = _Training(config, run, torch.device(device), listeners, cadence or Cadence(), world)
+        training = _Training(
+            config, run, torch.device(device), listeners, cadence or Cadence(), world, backend
+        )
         try:
             return training.go(stop, time_limit_s)
         finally:
@@ -105,16 +108,16 @@ class _Training:
         listeners: Sequence[Listener],
         cadence: Cadence,
         world: World,
+        backend: Backend = "auto",
     ) -> None:
         self.config, self.run, self.listeners, self.cadence = config, run, listeners, cadence
         self.report_steps = cadence.report_steps or max(10, config.steps // 500)
         self.evaluate_steps = cadence.evaluate_steps or max(100, config.steps // 10)
         self.world = world
-        self.engine = Engine(config, device, world=world)
+        self.engine = backends.make(config, device, world, backend)
         self.window = Window(len(config.seeds), device)
         self.watch = Watch(self.engine)
         self.clock = Clock(config)
-        self.model = build(config.model)  # for evaluation: the engine's gathers gradients
         self.before = 0.0  # seconds of earlier sittings
         self.started = time.monotonic()
         self.reported = (0, self.started)  # step and time of the last report
@@ -189,12 +192,10 @@ class _Training:
             self._note(f"seed {seed} was stopped at step {step}: {self.watch.stopped[seed]}")
 
     def _evaluate(self) -> None:
-        weights = self.engine.evaluated_weights
-        with torch.no_grad():
-            prepared = self.model.prepare(weights, self.engine.precision)
         config, task = self.config, self.engine.task
+        model, prepared = self.engine.evaluated()
         subject = Subject(
-            task, self.engine.method, self.model, prepared, config.seeds, config.max_length, config.recipe,
+            task, self.engine.method, model, prepared, config.seeds, config.max_length, config.recipe,
             self.engine.law,
         )  # fmt: skip
         longest = config.max_length
@@ -283,8 +284,8 @@ class _Training:
             return False
 
     def _save_seeds(self) -> None:
-        for seed, row in zip(self.config.seeds, self.engine.evaluated_weights, strict=True):
-            self.run.save_seed(seed, row, self.engine.done)
+        for i, seed in enumerate(self.config.seeds):
+            self.run.save_seed(seed, self.engine.seed_weights(i), self.engine.done)
 
 
 def _seconds(metadata: Metadata) -> float | None:

@@ -21,7 +21,7 @@ from torch import Tensor
 from looped import serial
 from looped.checkpoints import Metadata
 from looped.errors import InputError
-from looped.fast.engine import Engine
+from looped.training.engine import TrainingEngine
 
 FAR = 2.0  # times the loss of guessing every token with equal chances
 PATIENCE = 200  # gradient steps that it has to last
@@ -30,7 +30,7 @@ PATIENCE = 200  # gradient steps that it has to last
 class Watch:
     """Looks at every report and stops the seeds that diverge."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: TrainingEngine) -> None:
         self.engine = engine
         self.limit = FAR * math.log(engine.config.model.vocab)
         self.stopped: dict[int, str] = {}  # seed → why

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from looped import methods, tasks
-from looped.fast.weights import Layout
+from looped.model.weights import Layout
 from looped.training import curriculum
 from looped.training.config import TrainConfig
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from looped.cli.cost import seconds
-from looped.fast.weights import Layout
+from looped.model.weights import Layout
 from looped.training.recipes import make
 
 

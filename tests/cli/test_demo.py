@@ -11,7 +11,7 @@ import pytest
 
 from looped import tasks
 from looped.cli import demo
-from looped.fast.weights import Layout
+from looped.model.weights import Layout
 
 
 def test_the_two_models_are_of_equal_size() -> None:

@@ -138,7 +138,7 @@ def test_a_folder_of_another_run_or_of_something_else(cli: Cli) -> None:
 
 
 def test_every_seed_stopped_is_a_negative_finding(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("looped.fast.optimizer.hyper", lambda *_: [[float("nan")] * 3] * 2)
+    monkeypatch.setattr("looped.training.optimizer.hyper", lambda *_: [[float("nan")] * 3] * 2)
     code, _, err = cli("train", *SMALL)
     assert code == 1
     assert "seed 0 was stopped at step" in err

@@ -147,7 +147,7 @@ def test_a_full_disk_is_named(small, engine, monkeypatch: pytest.MonkeyPatch, wh
 def test_seeds_that_all_go_wrong_are_a_failure_with_a_reason(
     small, engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("looped.fast.optimizer.hyper", lambda *_: [[float("nan")] * 3] * 2)
+    monkeypatch.setattr("looped.training.optimizer.hyper", lambda *_: [[float("nan")] * 3] * 2)
     ours = engine()
     outcome = run_jobs(ours, [small("copy")])
     assert (outcome.ending, ours.started) == ("failed", 1)

@@ -18,7 +18,7 @@ from running_server import Running
 from looped.explorer import app, models
 from looped.explorer.app import Explorer
 from looped.explorer.models import ModelRegistry
-from looped.fast.weights import Layout
+from looped.model.weights import Layout
 from looped.runs import Run
 from looped.training import recipes
 

@@ -16,7 +16,7 @@ from looped.explorer import models
 from looped.explorer.models import ModelRegistry, read_query
 from looped.explorer.queries import TOP, LoopStep, WatchedLoop
 from looped.explorer.security import Limits
-from looped.fast.weights import Layout
+from looped.model.weights import Layout
 from looped.runs import Run
 from looped.training import recipes
 

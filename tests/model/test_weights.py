@@ -11,8 +11,8 @@ from torch import Tensor
 from looped import methods, tasks
 from looped.errors import InputError
 from looped.fast import StackedTransformer
-from looped.fast.weights import ALIGN, Layout
 from looped.model import ModelConfig
+from looped.model.weights import ALIGN, Layout
 
 MakeModel = Callable[..., tuple[StackedTransformer, Tensor]]
 

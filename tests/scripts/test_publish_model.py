@@ -12,7 +12,7 @@ import torch
 
 import looped
 from looped import InputError, runs, serial
-from looped.fast.weights import Layout
+from looped.model.weights import Layout
 from looped.training import recipes
 from looped.training.config import TrainConfig
 from looped.zoo import registry

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import looped
 from looped import InputError, loops, methods, runs, solve, tasks
 from looped.fast import build
-from looped.fast.weights import Layout
+from looped.model.weights import Layout
 from looped.rasp import programs
 from looped.serial import override
 from looped.solve import Solver

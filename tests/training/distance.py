@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from looped.fast.weights import Layout
+from looped.model.weights import Layout
 from looped.training.config import TrainConfig
 
 

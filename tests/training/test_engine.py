@@ -8,10 +8,10 @@ from distance import apart
 
 from looped.errors import InputError
 from looped.evaluation.measure import Subject, measure
-from looped.fast import StackedTransformer, optimizer
+from looped.fast import StackedTransformer
 from looped.fast.engine import Engine
 from looped.methods import METHODS
-from looped.training import curriculum
+from looped.training import curriculum, optimizer
 
 
 def exact_on_short(engine: Engine) -> float:

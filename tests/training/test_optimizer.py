@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from looped.fast import optimizer
-from looped.fast.optimizer import Moments
-from looped.training import curriculum
+from looped.training import curriculum, optimizer
+from looped.training.optimizer import Moments
 
 SIZE, STEPS = 50, 12
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from looped import tasks
 from looped.batches import Batch
 from looped.fast.engine import Engine
-from looped.fast.weights import Layout
+from looped.model.weights import Layout
 from looped.training import curriculum
 from looped.training.recipes import make
 

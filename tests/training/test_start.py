@@ -13,7 +13,7 @@ from looped import runs, tasks
 from looped.compiler.compiled import compile_program
 from looped.errors import InputError
 from looped.fast.engine import Engine
-from looped.fast.weights import Layout
+from looped.model.weights import Layout
 from looped.rasp import programs
 from looped.solve import load
 from looped.training import start, work

@@ -37,7 +37,7 @@ from looped.evaluation.length_sweep import LEVELS
 from looped.evaluation.measure import Row, Subject, check, draw_batches, measure, oracle_steps
 from looped.evaluation.reading import is_done, motion, read, rows_at_once, window_start
 from looped.evaluation.stopping import OnlineRule, Present
-from looped.fast.stacked import Prepared, StackedTransformer
+from looped.model.seeds import SeedModel, SeedWeights
 from looped.tasks.families import UNIFORM
 
 Json = dict[str, Any]
@@ -285,8 +285,8 @@ class StoppedAt:
 
 @torch.inference_mode()
 def run_until_stopped(
-    model: StackedTransformer,
-    weights: Prepared,
+    model: SeedModel,
+    weights: SeedWeights,
     batch: Batch,
     rules: Sequence[OnlineRule],
     max_steps: int,
@@ -310,7 +310,7 @@ def run_until_stopped(
 
 
 def _run_chunk(
-    model: StackedTransformer, weights: Prepared, batch: Batch, rules: Sequence[OnlineRule], max_steps: int
+    model: SeedModel, weights: SeedWeights, batch: Batch, rules: Sequence[OnlineRule], max_steps: int
 ) -> StoppedAt:
     seeds = weights.embed.shape[0]
     start = window_start(batch.loss_mask)

@@ -5,17 +5,17 @@ A seed whose gradient is not finite is stopped for good: its weights stay as the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from looped.fast import kernels, reference
 from looped.training.config import TrainConfig
 
 EPSILON = 1e-8
+AdamW = Callable[..., None]  # `adamw`, or a kernel that does the same
 
 
 @dataclass
@@ -47,6 +47,25 @@ def hyper(config: TrainConfig, share: float, step: int) -> list[list[float]]:
     return [[lr * share, *corrections] for lr in config.seed_lrs]
 
 
+def adamw(
+    weights: Tensor, grad: Tensor, mean: Tensor, square: Tensor, average: Tensor | None,
+    rates: Tensor, betas: tuple[float, float], decay: float, epsilon: float, ema: float,
+) -> None:  # fmt: skip
+    """One AdamW step in place on [S, P], and the weights' average.
+
+    `rates` [S, 5]: learning rate, both moments' corrections, what scales the gradient, 1 for a seed that trains.
+    """
+    lr, correct1, correct2, clip, alive = (column[:, None] for column in rates.unbind(dim=1))
+    grad = torch.where(alive > 0, grad * clip, 0.0)
+    mean.lerp_(grad, 1 - betas[0])
+    square.mul_(betas[1]).addcmul_(grad, grad, value=1 - betas[1])
+    root = square.div(correct2).sqrt_().add_(epsilon)
+    weights.mul_(1 - lr * decay)
+    weights.sub_(mean.mul(lr / correct1).div_(root))
+    if average is not None:
+        average.lerp_(weights, alive * (1 - ema))  # a stopped seed's stays
+
+
 @torch.no_grad()
 def update(
     config: TrainConfig,
@@ -54,6 +73,7 @@ def update(
     grad: Float[Tensor, "S P"],
     moments: Moments,
     hyper: Float[Tensor, "S 3"],
+    adamw: AdamW = adamw,
 ) -> Float[Tensor, "S"]:
     """One step of clipped AdamW in place; returns each seed's gradient norm before the clip."""
     norm: Tensor = torch.linalg.vector_norm(grad, dim=1)
@@ -62,8 +82,7 @@ def update(
     lr = torch.where(alive, lr, 0.0)  # a stopped seed learns at rate 0
     clip = (config.clip / (norm + 1e-6)).clamp(max=1.0)
     rates = torch.stack([lr, correct1, correct2, clip, alive.float()], dim=1)
-    ops: Any = kernels if weights.is_cuda and kernels.available() else reference
-    ops.adamw(
+    adamw(
         weights, grad, moments.mean, moments.square, moments.average,
         rates, config.betas, config.weight_decay, EPSILON, config.ema,
     )  # fmt: skip

@@ -12,20 +12,20 @@ from torch import Tensor
 
 from looped.checkpoints import Metadata, Shapes
 from looped.errors import InputError
-from looped.fast.engine import Engine
 from looped.runs import Elsewhere
+from looped.training.engine import TrainingEngine
 from looped.training.progress import Window
 
 GENERATORS = "generators"
 
 
-def take(engine: Engine, window: Window) -> dict[str, Tensor]:
+def take(engine: TrainingEngine, window: Window) -> dict[str, Tensor]:
     """Weights, moments, generators and unreported readings of an engine at this moment."""
     states = torch.stack([generator.get_state() for generator in engine.generators])
     return {**_places(engine, window), GENERATORS: states}
 
 
-def restore(engine: Engine, window: Window, tensors: dict[str, Tensor], step: int) -> None:
+def restore(engine: TrainingEngine, window: Window, tensors: dict[str, Tensor], step: int) -> None:
     """Puts an engine where it was after `step` gradient steps."""
     with torch.no_grad():
         for name, place in _places(engine, window).items():
@@ -36,7 +36,7 @@ def restore(engine: Engine, window: Window, tensors: dict[str, Tensor], step: in
 
 
 def check(
-    engine: Engine, window: Window, rows: Mapping[str, Tensor], metadata: Metadata, shapes: Shapes
+    engine: TrainingEngine, window: Window, rows: Mapping[str, Tensor], metadata: Metadata, shapes: Shapes
 ) -> None:
     """Raises unless a checkpoint with these texts and shapes fits the engine and holds rows like `rows` beside."""
     here, there = engine.device.type, metadata.get("device", "")
@@ -51,7 +51,7 @@ def check(
         raise InputError(f"its {odd[0][:40]!r} is of shape {shapes.get(odd[0])}, not {expected.get(odd[0])}")
 
 
-def verify(engine: Engine, window: Window, tensors: Mapping[str, Tensor]) -> None:
+def verify(engine: TrainingEngine, window: Window, tensors: Mapping[str, Tensor]) -> None:
     """Raises unless tensors of the right shapes are of the right types, and generators can go on from theirs."""
     wanted = take(engine, window)
     for name, tensor in tensors.items():
@@ -65,6 +65,7 @@ def verify(engine: Engine, window: Window, tensors: Mapping[str, Tensor]) -> Non
             raise InputError("the states of its random generators are damaged") from None
 
 
-def _places(engine: Engine, window: Window) -> dict[str, Tensor]:
+def _places(engine: TrainingEngine, window: Window) -> dict[str, Tensor]:
     """The tensors that training changes in place, by name."""
-    return {"weights": engine.weights, **engine.moments.tensors(), "window": window.sums}
+    own = {"weights": engine.weights, **engine.moments.tensors(), "window": window.sums}
+    return {**own, **engine.buffers()}

@@ -1,0 +1,144 @@
+"""What the fast engine handles, as a list: anything that is not on it is trained by the plain engine.
+
+The engine computes the stock block with its own kernels and never calls the module. So a field that it does not know, a
+value that it has not met, a subclass, a replaced part or a hook would have no effect: `supports` names the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from torch import nn
+
+from looped.model.block import Block
+from looped.model.config import ModelConfig
+from looped.model.looped import LoopedTransformer
+from looped.training.config import TrainConfig
+
+ANY = None  # every value that the configuration itself accepts
+
+Handled = dict[str, tuple[Any, ...] | None]
+
+# Every field by name, with the values that the engine handles.
+MODEL_FIELDS: Handled = {
+    "vocab": ANY,
+    "layers": ANY,
+    "heads": ANY,
+    "width": ANY,
+    "expansion": ANY,
+    "injection": (True, False),
+    "bands": ANY,
+    "sharpen": (True, False),
+    "positions": ("none", "start", "rotary", "alibi", "learned", "randomised"),
+    "max_positions": ANY,
+    "embedding_std": ANY,
+    "init_std": ANY,
+    "initialisation": ("gpt2", "linear", "embedding"),
+    "norm": ("layer", "none"),
+    "activation": ("gelu", "relu"),
+    "precision": ("float32", "float64"),
+    "running": ANY,
+    "before": ANY,
+    "before_bands": ANY,
+    "before_running": ANY,
+    "relay": ANY,
+    "halt": ANY,
+    "kind": ("decoder", "universal"),
+    "halting": ("none", "act", "ponder", "mark"),
+    "halt_bias": ANY,
+}
+TRAIN_FIELDS: Handled = {
+    "task": ANY,
+    "method": ANY,
+    "recipe": ANY,
+    "model": ANY,  # field by field, above
+    "seeds": ANY,
+    "max_length": ANY,
+    "steps": ANY,
+    "interval": ANY,
+    "lr": ANY,
+    "start_length": ANY,
+    "dwell": ANY,
+    "batch": ANY,
+    "lengths": ("stratified", "iid"),
+    "trailing": ("batch", "own"),
+    "family": ANY,
+    "extra": ANY,
+    "noise": ANY,
+    "hold": ANY,
+    "warmup": ANY,
+    "cooling": ANY,
+    "betas": ANY,
+    "weight_decay": ANY,
+    "clip": ANY,
+    "steady": ANY,
+    "ema": ANY,
+    "late_ema": (True, False),
+    "backprop": ANY,
+    "window": ("last", "random"),
+    "products": ("auto", "fp32", "tf32", "bf16"),
+    "checkpointing": (True, False),
+    "loops": ANY,
+    "supervision": ("last", "best", "expected"),
+    "halt_cost": ANY,
+    "halt_prior": ANY,
+    "init": ANY,
+    "keep_zeros": (True, False),
+}
+
+
+def supports(model_or_block: object, config: TrainConfig) -> str | None:
+    """Why the fast engine cannot train this; None if it can.
+
+    `model_or_block` is None for the stock block, or a model, a block, or what makes a block (a class, a function).
+    """
+    reason = _fields(config, TrainConfig, TRAIN_FIELDS) or _fields(config.model, ModelConfig, MODEL_FIELDS)
+    if reason or model_or_block is None or model_or_block is Block:
+        return reason
+    if not isinstance(model_or_block, nn.Module):
+        return f"it computes the stock block, not {getattr(model_or_block, '__name__', model_or_block)}"
+    if config.model.kind != "decoder":
+        return f"it cannot tell what the parts of a module of model.kind={config.model.kind} are"
+    stock: nn.Module = LoopedTransformer(config.model).to("meta")
+    if not isinstance(model_or_block, LoopedTransformer):
+        stock = stock.block  # type: ignore[assignment]
+    return _parts(model_or_block, stock)
+
+
+def _fields(config: object, kind: type, handled: Handled) -> str | None:
+    """Why a configuration is not one that the engine knows."""
+    for field in fields(config):  # type: ignore[arg-type]
+        name, value = field.name, getattr(config, field.name)
+        if name not in handled:
+            return f"it does not know the field {name} of {type(config).__name__}"
+        known = handled[name]
+        if known is not ANY and value not in known:
+            return f"it does not know {name}={value!r}"
+    if type(config) is not kind:
+        return f"it knows {kind.__name__}, not its subclass {type(config).__name__}"
+    return None
+
+
+def _parts(module: nn.Module, stock: nn.Module) -> str | None:
+    """Why a module is not the stock one: another part, another setting of a part, or a hook."""
+    own, expected = dict(module.named_modules()), dict(stock.named_modules())
+    for name in [*own, *(name for name in expected if name not in own)]:
+        at = name or "the module itself"
+        if name not in own or name not in expected:
+            return f"{at} is {'missing' if name in expected else 'no part of the stock model'}"
+        part, other = own[name], expected[name]
+        if type(part) is not type(other):
+            return f"{at} is a {type(part).__name__}, not a {type(other).__name__}"
+        if part.extra_repr() != other.extra_repr():
+            return f"{at} is ({part.extra_repr()}), not ({other.extra_repr()})"
+        if "forward" in vars(part) or _hooks(part):
+            return f"{at} has a hook or a forward of its own, which it would not call"
+    return None
+
+
+def _hooks(part: nn.Module) -> bool:
+    return any(
+        getattr(part, name, None)
+        for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    )

@@ -1,0 +1,240 @@
+"""The looped Transformer as an ordinary `torch.nn.Module` of one seed.
+
+    x = embed(tokens);  h = step(inject(h, x)) again and again, from nothing at first;  logits = readout(h)
+
+`step` is the block and the final norm after it; `inject` adds the embedded input to the state before every step.
+`unroll` yields the state after each step. A fixed-depth Transformer is one step.
+
+    >>> net = LoopedTransformer(ModelConfig(vocab=6, layers=1, heads=4, width=32))
+    >>> net(torch.tensor([[0, 1, 0, 3, 4, 4]]), steps=3).logits.shape
+    torch.Size([1, 6, 6])
+
+Shapes: B rows, L positions, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from looped.errors import InputError
+from looped.model import positions
+from looped.model.block import Block, norm
+from looped.model.config import ModelConfig
+from looped.model.halting import Gate
+from looped.model.weights import Layout
+
+IGNORED = -100  # a label that does not count, as torch's cross entropy has it
+
+BlockMaker = Callable[[ModelConfig], nn.Module]
+
+
+@dataclass(frozen=True)
+class LoopedOutput:
+    """What a forward pass gives."""
+
+    logits: Float[Tensor, "B L V"]  # after each row's last step
+    loss: Float[Tensor, ""] | None = None  # mean cross entropy with the labels, if there were any
+    states: list[Tensor] | None = None  # [B, L, D] after every step, if asked for
+
+
+class LoopedTransformer(nn.Module):
+    """A decoder whose block is applied as often as a problem needs."""
+
+    def __init__(self, config: ModelConfig, block: BlockMaker | None = None) -> None:
+        super().__init__()
+        if config.kind != "decoder":
+            raise InputError(
+                f"LoopedTransformer is a decoder; kind={config.kind} is built by looped.fast alone"
+            )
+        self.config = config
+        self.token_embedding = nn.Embedding(config.vocab, config.width)
+        biased = config.initialisation == "linear"
+        self.embedding_bias = nn.Parameter(torch.zeros(config.width)) if biased else None
+        rows = {"start": 1, "learned": config.max_positions, "randomised": config.max_positions}
+        self.position_table = (
+            nn.Embedding(rows[config.positions], config.width) if config.positions in rows else None
+        )
+        self.before = Block(config.first, config.before) if config.before else None
+        self.block = Block(config) if block is None else block(config)
+        self.norm = norm(config)
+        self.readout = nn.Linear(config.width, config.vocab)
+        self.halting_head = nn.Linear(config.width, 1) if config.halting != "none" else None
+        self.to(getattr(torch, config.precision))
+
+    @classmethod
+    def from_seed(cls, config: ModelConfig, seed: int, block: BlockMaker | None = None) -> LoopedTransformer:
+        """A model with the weights that training starts from: a seed means the same in every engine.
+
+        A block of another class than `Block` starts as its own constructor draws it, from the same seed.
+        """
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            net = cls(config, block)
+        layout = Layout(config)
+        drawn = layout.to_dict(layout.initialise([seed])[0])
+        own = dict(net.named_parameters())
+        ours = isinstance(net.block, Block)
+        with torch.no_grad():
+            for name, value in _as_module(drawn).items():
+                known = name in own and own[name].shape == value.shape
+                if known and (ours or not name.startswith("block.")):
+                    own[name].copy_(value)
+        return net
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "B L"],
+        steps: int | Int[Tensor, "B"],
+        labels: Int[Tensor, "B L"] | None = None,
+        return_states: bool = False,
+    ) -> LoopedOutput:
+        """Loop `steps` times, the same for all rows or each row its own number, and read the result.
+
+        Labels of -100 do not count. A row that is done keeps its state while the others go on.
+        """
+        last = steps if isinstance(steps, int) else int(steps.max())
+        states: list[Tensor] = []
+        final: Tensor | None = None
+        for t, h in enumerate(self.unroll(tokens, last), 1):
+            running = torch.full_like(tokens[:, 0], t) <= steps
+            final = h if final is None else torch.where(running[:, None, None], h, final)
+            if return_states:
+                states.append(h)
+        if final is None:
+            raise InputError(f"the number of loop steps must be at least 1, not {last}")
+        logits = self.readout(final)
+        loss = None
+        if labels is not None:
+            loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
+        return LoopedOutput(logits, loss, states if return_states else None)
+
+    def embed(
+        self, tokens: Int[Tensor, "B L"], at: Int[Tensor, "B L"] | None = None
+    ) -> Float[Tensor, "B L D"]:
+        """The input as a state; `at` overrides the position numbers."""
+        x: Tensor = self.token_embedding(tokens)
+        if self.embedding_bias is not None:
+            x = x + self.embedding_bias
+        if self.position_table is not None:
+            if at is None:
+                positions.check_size(self.config, tokens.shape[1])
+                at = positions.places(self.config, len(tokens), tokens.shape[1], tokens.device)
+            x = x + positions.embed(self.config, self.position_table.weight[None], at)[0]
+        return x if self.before is None else self.before(x)
+
+    def inject(self, h: Float[Tensor, "B L D"] | None, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
+        """What a step is applied to: the input alone at first, then state plus input, or the state alone.
+
+        With a relay, the first entries of every position are replaced by those of the row's last position.
+        """
+        u = x if h is None else h + x if self.config.injection else h
+        if not self.config.relay:
+            return u
+        told = u[:, -1:, : self.config.relay].expand(-1, u.shape[1], -1)
+        return torch.cat([told, u[..., self.config.relay :]], dim=-1)
+
+    def step(self, u: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
+        """The block and the final norm."""
+        return self.norm(self.block(u))  # type: ignore[no-any-return]
+
+    def unroll(
+        self, tokens: Int[Tensor, "B L"], steps: int, counted: Bool[Tensor, "B L"] | None = None
+    ) -> Iterator[Float[Tensor, "B L D"]]:
+        """What can be read after step 1, 2, …, `steps`: the state, unless a halting head says otherwise.
+
+        `counted` are the positions of the answer; the head of halting="mark" reads the first of them.
+        """
+        x = self.embed(tokens)
+        gate = self.gate(counted)
+        seen, h = x, None
+        for _ in range(steps):
+            if not gate.finished:
+                seen, h = (y[0] for y in gate.after(self.step(self.inject(h, x))[None]))
+            yield seen
+
+    def gate(self, counted: Bool[Tensor, "B L"] | None = None) -> Gate:
+        """What follows rows through the loop and applies the halting head, on states [1, B, L, D]."""
+        return Gate(self.config.halting, self.head, None if counted is None else counted[None])
+
+    @property
+    def head(self) -> tuple[Tensor, ...]:
+        """The halting head as `looped.model.halting` takes it: weight [1, 1, 1, D] and bias [1, 1, 1]."""
+        if self.halting_head is None:
+            return ()
+        return self.halting_head.weight.view(1, 1, 1, -1), self.halting_head.bias.view(1, 1, 1)
+
+
+# --- checkpoints ----------------------------------------------------------------------------------------------
+
+# Names in a checkpoint's file (on the left, matrices as [in, out]) and in the module (matrices as [out, in]).
+NAMES = {
+    "embed": "token_embedding.weight",
+    "embed.bias": "embedding_bias",
+    "position": "position_table.weight",
+    "norm.scale": "norm.weight",
+    "norm.shift": "norm.bias",
+    "halt.weight": "halting_head.weight",
+    "halt.bias": "halting_head.bias",
+}
+PARTS = {
+    "norm1.scale": "norm1.weight",
+    "norm1.shift": "norm1.bias",
+    "norm2.scale": "norm2.weight",
+    "norm2.shift": "norm2.bias",
+    **{
+        f"{part}.{kind}": f"attention.{part}.{kind}" for part in ("qkv", "out") for kind in ("weight", "bias")
+    },
+    **{f"{part}.{kind}": f"mlp.{part}.{kind}" for part in ("up", "down") for kind in ("weight", "bias")},
+}
+STACKS = {"layers": "block.layers", "before": "before.layers"}
+
+
+def load_checkpoint_weights(net: LoopedTransformer, weights: Mapping[str, Tensor]) -> None:
+    """Fill a model with the weights of a checkpoint, named and laid out as files hold them."""
+    Layout(net.config).from_dict(weights)  # complains about missing, foreign and misshapen weights
+    net.load_state_dict(_as_module(weights))
+
+
+def checkpoint_weights(net: LoopedTransformer) -> dict[str, Tensor]:
+    """A model's weights, named and laid out as checkpoint files hold them; for models of the stock block."""
+    state = net.state_dict()
+    found: dict[str, Tensor] = {}
+    for name, slot in Layout(net.config).slots.items():
+        there = _module_name(name)
+        if there not in state:
+            raise InputError(
+                f"the model has no {there}: only the stock block has a checkpoint of this layout"
+            )
+        value = state.pop(there).detach().float().cpu()
+        found[name] = _turned(name, value).reshape(slot.shape).clone().contiguous()
+    if state:
+        raise InputError(f"the model's {next(iter(state))} has no place in a checkpoint of the stock block")
+    return found
+
+
+def _as_module(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A checkpoint's weights under the module's names and in its shapes."""
+    return {
+        _module_name(name): value[None] if name == "halt.weight" else _turned(name, value)
+        for name, value in weights.items()
+    }
+
+
+def _module_name(name: str) -> str:
+    """`layers.0.qkv.weight` is `block.layers.0.attention.qkv.weight`."""
+    stack, _, rest = name.partition(".")
+    if stack in STACKS:
+        number, _, part = rest.partition(".")
+        return f"{STACKS[stack]}.{number}.{PARTS[part]}"
+    return NAMES.get(name, name)
+
+
+def _turned(name: str, value: Tensor) -> Tensor:
+    """A matrix transposed; `halt.weight` is a vector in the file, and other weights are as they are."""
+    return value.T if name.endswith(".weight") and name != "halt.weight" else value

@@ -1,0 +1,138 @@
+"""Several seeds of a model behind one interface, on states [S, B, L, D]: what evaluation, solve and the explorer ask.
+
+`SeedModel` and `SeedWeights` are that interface. The stacked decoder of `looped.fast` has it, and so has `ModuleStack`,
+which runs ordinary modules one after the other, whatever their block is.
+
+Shapes: S seeds, B rows, L positions, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from looped.model.config import ModelConfig
+from looped.model.halting import Gate, Head
+from looped.model.looped import LoopedTransformer
+
+
+class SeedWeights(Protocol):
+    """The weights of some seeds."""
+
+    @property
+    def embed(self) -> Tensor:
+        """[S, V, D] the token embedding, which tells the number of seeds and the device."""
+
+    @property
+    def head(self) -> Head:
+        """The halting head, if there is one."""
+
+    def tensors(self) -> list[Tensor]:
+        """Every weight."""
+
+
+class SeedModel(Protocol):
+    """A model in four verbs; `weights` are what the same kind of model prepared."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its shape."""
+
+    def embed(self, weights: Any, tokens: Tensor, at: Tensor | None = None) -> Tensor:
+        """The input as a state."""
+
+    def inject(self, h: Tensor | None, x: Tensor) -> Tensor:
+        """What a step is applied to."""
+
+    def step(self, weights: Any, u: Tensor, caches: list[Any] | None = None) -> Tensor:
+        """The block and the final norm; `caches` keep what earlier positions left for later ones."""
+
+    def readout(self, weights: Any, h: Tensor) -> Tensor:
+        """Scores of every token at every position."""
+
+    def gate(self, weights: Any, counted: Tensor | None = None) -> Gate:
+        """What follows rows through the loop and applies a halting head."""
+
+    def unroll(self, weights: Any, tokens: Tensor, steps: int, gate: Gate | None = None) -> Iterator[Tensor]:
+        """What can be read after each step."""
+
+
+class ModuleWeights:
+    """Modules of one configuration as the weights of some seeds."""
+
+    def __init__(self, nets: Sequence[LoopedTransformer]) -> None:
+        self.nets = [net.eval() for net in nets]
+        self.embed = torch.stack([net.token_embedding.weight.detach() for net in nets])
+        heads = zip(*(net.head for net in nets), strict=True)
+        self.head: Head = tuple(torch.cat(parts).detach() for parts in heads)
+
+    def tensors(self) -> list[Tensor]:
+        """Every weight."""
+        return [parameter for net in self.nets for parameter in net.parameters()]
+
+
+class ModuleStack:
+    """Runs the modules of some seeds one after the other and stacks what they give."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.config = config
+
+    def embed(
+        self, weights: ModuleWeights, tokens: Int[Tensor, "S B L"], at: Int[Tensor, "B L"] | None = None
+    ) -> Float[Tensor, "S B L D"]:
+        """The input as a state."""
+        return _each(weights, lambda net, ids: net.embed(ids, at), tokens)
+
+    def inject(self, h: Tensor | None, x: Tensor) -> Tensor:
+        """What a step is applied to; seeds and rows are all rows here."""
+        u = x if h is None else h + x if self.config.injection else h
+        if not self.config.relay:
+            return u
+        told = u[..., -1:, : self.config.relay].expand(*u.shape[:-1], self.config.relay)
+        return torch.cat([told, u[..., self.config.relay :]], dim=-1)
+
+    def step(
+        self, weights: ModuleWeights, u: Float[Tensor, "S B L D"], caches: list[Any] | None = None
+    ) -> Float[Tensor, "S B L D"]:
+        """The block and the final norm.
+
+        A block of unknown insides has no keys and values to keep: its cache is what it was given before, and the
+        step computes the earlier positions again.
+        """
+        if caches is None:
+            return _each(weights, lambda net, state: net.step(state), u)
+        size = u.shape[2]
+        caches[0] = u if caches[0] is None else torch.cat([caches[0], u], dim=2)
+        return _each(weights, lambda net, state: net.step(state), caches[0])[:, :, -size:]
+
+    def readout(self, weights: ModuleWeights, h: Float[Tensor, "S B L D"]) -> Float[Tensor, "S B L V"]:
+        """Scores of every token at every position."""
+        return _each(weights, lambda net, state: net.readout(state), h)
+
+    def gate(self, weights: ModuleWeights, counted: Bool[Tensor, "#S B L"] | None = None) -> Gate:
+        """What follows rows through the loop and applies a halting head."""
+        return Gate(self.config.halting, weights.head, counted)
+
+    def unroll(
+        self, weights: ModuleWeights, tokens: Int[Tensor, "S B L"], steps: int, gate: Gate | None = None
+    ) -> Iterator[Tensor]:
+        """What can be read after step 1, 2, …, `steps`."""
+        x = self.embed(weights, tokens)
+        gate = gate or self.gate(weights)
+        h: Tensor | None = None
+        seen = x
+        for _ in range(steps):
+            if not gate.finished:
+                seen, h = gate.after(self.step(weights, self.inject(h, x)))
+            yield seen
+
+
+def _each(
+    weights: ModuleWeights, run: Callable[[LoopedTransformer, Tensor], Tensor], given: Tensor
+) -> Tensor:
+    """What every seed's module makes of its own part."""
+    return torch.stack([run(net, part) for net, part in zip(weights.nets, given, strict=True)])
