@@ -12,7 +12,7 @@ A result that is there counts, wherever its run was trained: with all results at
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -36,8 +36,9 @@ Names = Annotated[str, Option("A,B,…", default="(default: all)")]
 class ReproduceArgs(BackendArgs):
     """Reproduce a figure of the paper. The same command again does what is missing."""
 
-    figure: Annotated[str, Positional("FIGURE")]
-    """main, ablation, stopping or rules; beyond the paper: halting, wrong-steps."""
+    figure: Annotated[str, Positional("FIGURE[,FIGURE…]")]
+    """main, stopping, rules or ablation (fig4 to fig7 of the paper); beyond it: halting, rules-far, wrong-steps.
+    Several figures, separated by commas, share their runs."""
     recipe: str = "fast"
     """paper (its hyperparameters), fast (far fewer steps) or quick (a minute a run on a CPU)."""
     seeds: Annotated[
@@ -69,8 +70,10 @@ class ReproduceArgs(BackendArgs):
 
 def run(args: ReproduceArgs) -> int:
     """Run what is missing, and draw once everything is there."""
-    figure = paper.get(args.figure)
-    batch = paper.make_jobs([figure], choice(args), args.results, args.save_every)
+    figures = [paper.get(name) for name in _names(args.figure)]
+    if not figures:
+        raise InputError(f"name a figure: {', '.join((*paper.FIGURES, *paper.BEYOND))}")
+    batch = paper.make_jobs(figures, choice(args), args.results, args.save_every)
     args.options  # noqa: B018  complains before anything is done
     if args.dry_run and args.draw:
         raise InputError(
@@ -79,12 +82,12 @@ def run(args: ReproduceArgs) -> int:
     if args.dry_run:
         return show(batch, args.out, args.json)
     if args.draw:
-        return _draw_present(figure, batch, args)
+        return _draw_present(figures, batch, args)
     outcome, status = run_batch(args, args.out, batch)
-    drawn = draw(figure, batch, args.results / "figures") if outcome.ending == "complete" else []
+    drawn = _draw_each(figures, args) if outcome.ending == "complete" else []
     if args.json:
         files = [str(file) for job in batch for file in queue.result_files(job)]
-        print_json({"figure": figure.name, "ending": outcome.ending, "runs": outcome.facts(),
+        print_json({"figure": _joined(figures), "ending": outcome.ending, "runs": outcome.facts(),
                     "results": files, "drawn": [str(path) for path in drawn]})  # fmt: skip
     elif outcome.ending == "complete":
         _print(batch)
@@ -94,16 +97,38 @@ def run(args: ReproduceArgs) -> int:
     return status
 
 
-def _draw_present(figure: PaperFigure, batch: list[Job], args: ReproduceArgs) -> int:
+def _joined(figures: list[PaperFigure]) -> str:
+    return ",".join(figure.name for figure in figures)
+
+
+def _draw_each(figures: list[PaperFigure], args: ReproduceArgs) -> list[Path]:
+    """Draw every figure from those of its runs that have results."""
+    paths: list[Path] = []
+    for figure in figures:
+        methods = {line.name for line in figure.lines}
+        wanted = choice(args)
+        own = replace(wanted, methods=tuple(name for name in wanted.methods if name in methods))
+        if wanted.methods and not own.methods:  # none of the methods asked for is in this figure
+            continue
+        there = [
+            job
+            for job in paper.make_jobs([figure], own, args.results, args.save_every)
+            if not queue.missing_plans(job)
+        ]
+        paths += draw(figure, there, args.results / "figures") if there else []
+    return paths
+
+
+def _draw_present(figures: list[PaperFigure], batch: list[Job], args: ReproduceArgs) -> int:
     """Draw what can be drawn without running anything."""
     there = [job for job in batch if not queue.missing_plans(job)]
-    if not there:
-        raise InputError(f"{args.results} holds no result of figure {figure.name} yet")
-    drawn = draw(figure, there, args.results / "figures")
+    drawn = _draw_each(figures, args)
+    if not drawn and not there:
+        raise InputError(f"{args.results} holds no result of figure {_joined(figures)} yet")
     if args.json:
         files = [str(file) for job in there for file in queue.result_files(job)]
         missing = [job.name for job in batch if job not in there]
-        print_json({"figure": figure.name, "missing": missing,
+        print_json({"figure": _joined(figures), "missing": missing,
                     "results": files, "drawn": [str(path) for path in drawn]})  # fmt: skip
     else:
         _print(there)

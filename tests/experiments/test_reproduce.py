@@ -20,6 +20,7 @@ FIGURE = {
     "ablation": ["--methods", "fop-loop-adaptive,fop-loop-fixed", "--lengths", "2,4"],
     "stopping": ["--lengths", "3"],
     "rules": ["--lengths", "2,4"],
+    "fig7,rules-far": ["--methods", "fop-loop-adaptive,fop-loop-fixed", "--lengths", "2,4"],
 }
 
 
@@ -103,6 +104,19 @@ def test_what_is_there_is_drawn_without_running_anything(cli: Cli) -> None:
     assert all(Path(path).is_file() for path in part["drawn"])
     assert not Path("runs").exists()
     assert cli(*words("main", "--draw"))[1].splitlines()[1].split()[:2] == ["copy", "fop-loop-adaptive"]
+
+
+def test_several_figures_in_one_go(cli: Cli) -> None:
+    code, out, err = cli(*words("fig7,rules-far", "--json"))
+    assert code == 0, err
+    made = json.loads(out)
+    assert made["figure"] == "ablation,rules-far"
+    assert len(list(Path("runs").glob("copy-*"))) == 2, "a run that both figures have is trained once"
+    assert len(made["results"]) == 3, "two methods by length, and one under every rule"
+    assert sorted(Path(path).name for path in made["drawn"] if path.endswith("svg")) == [
+        "ablation.svg",
+        "rules-far.svg",
+    ]
 
 
 def test_figures_share_runs_and_results(cli: Cli) -> None:
