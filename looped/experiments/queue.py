@@ -155,7 +155,10 @@ def status_of(root: Path, job: Job) -> Status:
     reason = failure(root, job.name)
     if reason:
         return Status("failed", step, loss, measured, reason)
-    return Status("cancelled" if is_cancelled(root) else "queued", step, loss, measured)
+    known = (
+        folder.exists() or queue_file(root, f"{job.name}.json").exists()
+    )  # else nobody has asked for it here yet
+    return Status("cancelled" if known and is_cancelled(root) else "queued", step, loss, measured)
 
 
 def result_files(job: Job) -> list[Path]:

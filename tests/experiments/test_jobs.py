@@ -46,6 +46,8 @@ def test_the_life_of_a_job(small, root: Path) -> None:
     assert half.loss == pytest.approx(sum(row["loss"] for row in runs.read_metrics(root / job.name)[-2:]) / 2)
     queue.cancel(root)
     assert queue.status_of(root, job).state == "cancelled"
+    other = replace(job, name="never-asked-for")
+    assert queue.status_of(root, other).state == "queued", "only what was asked for here can be cancelled"
     queue.clear_cancel(root)
     queue.fail(root, job.name, "it\nbroke")
     assert queue.status_of(root, job) == replace(half, state="failed", reason="it broke")
