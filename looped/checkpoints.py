@@ -30,6 +30,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from looped import files
 from looped.errors import InputError
 
 Shapes = dict[str, tuple[int, ...]]
@@ -38,6 +39,7 @@ Check = Callable[[Metadata, Shapes], None]  # raises InputError if a file is not
 Verify = Callable[[Mapping[str, Tensor]], None]  # the same for the tensors themselves
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+LARGEST = 1 << 36  # bytes of a checkpoint
 CHUNK = 1 << 24  # bytes written or hashed at once
 NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)
 TEMPORARY = re.compile(r"(.+)\.\d+-[0-9a-f]{16}\.tmp")  # the file that is written, by which process, a token
@@ -175,8 +177,9 @@ def load(
 
     `check` sees texts and shapes before memory is taken, `verify` the tensors before anybody else does.
     """
-    if not path.is_file():
+    if not path.exists() or path.is_dir():
         raise InputError(f"there is no checkpoint {path}")
+    files.check_regular(path, "a checkpoint", LARGEST)
     try:
         with safe_open(path, framework="pt") as file:
             metadata: Metadata = file.metadata() or {}
@@ -194,6 +197,17 @@ def load(
     except InputError as error:
         raise error if str(path) in str(error) else type(error)(f"{path}: {error}") from None
     return metadata, tensors
+
+
+def header(path: Path) -> Metadata:
+    """The texts in a safetensors file of any kind; its tensors are neither read nor checked."""
+    files.check_regular(path, "a checkpoint", LARGEST)
+    try:
+        with safe_open(path, framework="pt") as file:
+            return file.metadata() or {}
+    except (SafetensorError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} is truncated, damaged or no safetensors file ({reason})") from None
 
 
 def digest(tensors: Mapping[str, Tensor], metadata: Metadata) -> str:

@@ -10,15 +10,19 @@ import time
 from pathlib import Path
 from typing import IO
 
+from looped import files
+from looped.errors import InputError
+
 if sys.platform != "win32":
     import fcntl
 
+LARGEST = 1 << 20  # bytes of a lock's file, of which nothing is read
 PATIENCE_S = 2.0  # a look at a lock takes far less
 
 
 def hold(path: Path, patience_s: float | None = None) -> IO[bytes] | None:
     """Take a lock, freed when it is closed or its process ends; None if another process has it."""
-    file = open(path, "ab")  # noqa: SIM115
+    file = files.open_appending(path, "a lock")
     deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
     while not _flock(file):
         if time.monotonic() > deadline:
@@ -35,9 +39,9 @@ def is_held(path: Path) -> bool:
     needs a file open for writing, nothing has to be.
     """
     try:
-        with open(path, "rb") as file:
+        with files.open_regular(path, "a lock", LARGEST) as file:
             return not _flock(file, shared=True)
-    except OSError:
+    except (OSError, InputError):
         return False
 
 

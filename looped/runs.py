@@ -32,7 +32,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from looped import __version__, checkpoints, provenance, serial
+from looped import __version__, checkpoints, files, provenance, serial
 from looped.checkpoints import Check, Metadata, Shapes, Verify
 from looped.errors import InputError
 from looped.fast.weights import Layout, check_numbers, check_shapes
@@ -52,6 +52,7 @@ STATE_KIND, SEED_KIND = "looped-state-1", "looped-seed-1"
 STORED = {"float32": torch.float32, "float16": torch.float16}  # types of numbers in a seed's file
 DAMAGED = "metrics.damaged.jsonl"  # lines of the metrics that could not be read
 LARGEST_CONFIG = 1 << 20  # bytes
+LARGEST_METRICS = 1 << 31  # bytes
 LARGEST_LINE = 1 << 20  # bytes of one line of the metrics
 LOOKING_S = 0.3  # whoever only looks whether a lock is held has it for far less
 MOST_DIGITS = 19  # of a seed or a step
@@ -226,14 +227,9 @@ class Run:
 def read_config(folder: Path) -> TrainConfig:
     """The configuration of the run in a folder."""
     path = folder / CONFIG
-    if not path.is_file():
+    if not path.exists() or path.is_dir():
         raise InputError(f"{folder} is no run's folder: it has no {CONFIG}")
-    if path.stat().st_size > LARGEST_CONFIG:
-        raise InputError(f"{path} is too large for a run's configuration")
-    try:
-        data = serial.parse(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text") from None
+    data = serial.read(path, "a run's configuration", LARGEST_CONFIG)
     if not isinstance(data, dict) or set(data) != {"looped", "config"}:
         raise InputError(f"{path} is no run's configuration: it must hold 'looped' and 'config'")
     return serial.from_json(TrainConfig, data["config"], str(path))
@@ -295,9 +291,7 @@ def _lines(path: Path) -> Iterator[tuple[dict[str, Any] | None, bytes]]:
     """Each line as it is and as an object with a step, None where it is none; ends at a line without end."""
     if not path.exists():
         return
-    if not path.is_file():
-        raise InputError(f"{path} is no file of metrics")
-    with open(path, "rb") as file:
+    with files.open_regular(path, "a file of metrics", LARGEST_METRICS) as file:
         while (line := file.readline(LARGEST_LINE)).endswith(b"\n"):
             try:
                 row = serial.parse(line.decode("utf-8"), str(path))

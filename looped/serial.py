@@ -19,6 +19,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from looped import files
 from looped.errors import InputError
 
 T = TypeVar("T")
@@ -70,14 +71,9 @@ def parse(text: str, what: str) -> object:
 
 def read(path: Path, kind: str, largest: int) -> object:
     """Strict JSON from a file; `kind` says in a complaint what it should be: `a file of results`."""
-    if not path.is_file():
+    if not path.exists() or path.is_dir():
         raise InputError(f"there is no file {path}")
-    if path.stat().st_size > largest:
-        raise InputError(f"{path} is too large for {kind}")
-    try:
-        return parse(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text") from None
+    return parse(files.read_text(path, kind, largest), str(path))
 
 
 def override(value: T, assignments: Sequence[str]) -> T:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import fcntl
+import os
 import threading
 import time
 from pathlib import Path
@@ -60,12 +60,13 @@ def test_a_free_lock_is_free_where_flock_becomes_a_lock_on_bytes(
 
 
 def test_looking_never_opens_a_file_for_writing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    modes: list[str] = []
+    modes: list[int] = []
+    plain = os.open
 
-    def watched(file: Path, mode: str = "r") -> object:
-        modes.append(mode)
-        return builtins.open(file, mode)
+    def watched(file: Path, flags: int, mode: int = 0o777) -> int:
+        modes.append(flags & os.O_ACCMODE)
+        return plain(file, flags, mode)
 
-    monkeypatch.setattr(locks, "open", watched, raising=False)
+    monkeypatch.setattr(os, "open", watched)
     assert not locks.is_held(path)
-    assert modes == ["rb"]
+    assert modes == [os.O_RDONLY]

@@ -170,7 +170,7 @@ def _steps_line(key: tuple[str, int], group: Sequence[Json], extras: Sequence[st
 def markdown_of(files: Sequence[Path]) -> str:
     """The README's table from result files."""
     for file in files:
-        if not file.is_file():
+        if not file.exists():
             raise InputError(f"there is no file {file}")
     return markdown([sweep for file in files for sweep in SweepRecord(file).as_dict()["ladder"]])
 

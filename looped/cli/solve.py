@@ -11,6 +11,7 @@ where it is what the oracle says and orange where not, dim while the model doubt
 
 from __future__ import annotations
 
+import io
 import queue
 import sys
 import threading
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TextIO
 
-from looped import devices, tasks
+from looped import devices, files, tasks
 from looped.cli.arguments import Option, Positional
 from looped.cli.output import print_json
 from looped.errors import InputError
@@ -82,7 +83,8 @@ def _questions(args: SolveArgs, solver: Solver) -> Iterator[tuple[list[list[str]
     with ExitStack() as stack:
         source: TextIO | None = sys.stdin
         if args.file is not None:  # a byte that is no text is refused with its line, as on stdin
-            source = stack.enter_context(open(args.file, encoding="utf-8", errors="surrogateescape"))
+            data = stack.enter_context(files.open_regular(args.file, "a file of questions", LARGEST_FILE))
+            source = io.TextIOWrapper(data, encoding="utf-8", errors="surrogateescape")
         if source is None:
             raise InputError("there is nothing to read questions from: name one, or a --file")
         for batch in line_batches(source):
@@ -123,6 +125,7 @@ def facts(solver: Solver, found: Answer) -> dict[str, object]:
     }
 
 
+LARGEST_FILE = 1 << 30  # bytes of questions
 AT_ONCE = 2048  # lines that are answered together at most
 LONGEST_LINE = 1 << 17  # characters: more than the longest question with spaces
 Line = tuple[int, str]  # number from 1, text without blanks around it

@@ -191,7 +191,7 @@ class SweepFile:
 
 def read_sweep(path: Path, python: bool = False) -> SweepFile:
     """The runs a file asks for, every one of them checked."""
-    if not path.is_file():
+    if not path.exists() or path.is_dir():
         raise InputError(f"there is no file {path}")
     if path.suffix == ".py" and not python:
         raise InputError(

@@ -22,9 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from safetensors import SafetensorError, safe_open
-
-from looped import checkpoints, runs, serial
+from looped import checkpoints, files, runs, serial
 from looped.errors import InputError
 from looped.experiments import results
 from looped.experiments.plan import MeasurementPlan, check_name
@@ -33,6 +31,7 @@ from looped.training.config import TrainConfig
 
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 QUEUE_FOLDER, CANCEL = ".jobs", "cancel"
+LARGEST_REASON = 1 << 16  # bytes of the file that says why a job failed
 TAIL = 1 << 16  # bytes at the end of the metrics that hold the last report
 WRITING_S = 30.0  # longest wait for another process that writes a job
 
@@ -100,13 +99,13 @@ def put(root: Path, job: Job) -> None:
     if lock is None:
         raise InputError(f"somebody has been writing in {path.parent} for {WRITING_S:g} seconds")
     with lock:
-        if not path.exists() or path.read_bytes() != data:
+        if not path.exists() or files.read_bytes(path, "a job", runs.LARGEST_CONFIG) != data:
             checkpoints.write(path, data)
 
 
 def read_job(path: Path) -> Job:
     """A job as it was written down."""
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"there is no job {path}")
     job = serial.from_json(Job, serial.read(path, "a job", runs.LARGEST_CONFIG), str(path))
     if job.name != path.stem:
@@ -191,9 +190,8 @@ def saved_step(path: Path) -> int | None:
     if not path.is_file():
         return None
     try:
-        with safe_open(path, framework="pt") as file:
-            text = (file.metadata() or {}).get("step", "")
-    except (SafetensorError, OSError, UnicodeDecodeError, RuntimeError):
+        text = checkpoints.header(path).get("step", "")
+    except (InputError, OSError, RuntimeError):
         return (
             None  # damaged, or replaced by its run while it was being opened: torch says that by RuntimeError
         )
@@ -217,11 +215,11 @@ def last_report(folder: Path) -> tuple[int, float | None]:
 def _tail(path: Path) -> Iterator[dict[str, Any]]:
     """The whole lines at the end of a file of JSON lines."""
     try:
-        with open(path, "rb") as file:
+        with files.open_regular(path, "a file of metrics", runs.LARGEST_METRICS) as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - TAIL))
             lines = file.read().split(b"\n")
-    except OSError:
+    except (OSError, InputError):
         return
     for line in lines:
         with contextlib.suppress(ValueError):
@@ -242,9 +240,13 @@ def fail(root: Path, name: str, reason: str) -> None:
 def failure(root: Path, name: str) -> str:
     """Why a job failed; empty if it did not."""
     try:
-        return queue_file(root, f"{name}.failed").read_text(encoding="utf-8", errors="replace").strip()
+        path = queue_file(root, f"{name}.failed")
+        data = files.read_bytes(path, "the reason of a failure", LARGEST_REASON)
+        return data.decode("utf-8", errors="replace").strip()
     except OSError:
         return ""
+    except InputError as error:
+        return str(error)
 
 
 def clear_failure(root: Path, name: str) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from looped import checkpoints, provenance, serial
+from looped import checkpoints, files, provenance, serial
 from looped.errors import InputError
 from looped.evaluation.discovery import discover
 from looped.evaluation.loading import load
@@ -47,7 +47,7 @@ def file_of(folder: Path, run: str, plan: MeasurementPlan) -> Path:
 
 def read(path: Path, config: TrainConfig, plan: MeasurementPlan) -> Rows | None:
     """The rows in a file, or None if there is no file; raises if it holds something else."""
-    if not path.is_file():
+    if not path.exists():
         return None
     origin, rows = _checked(serial.read(path, "a file of results", LARGEST), path)
     found = serial.from_json(TrainConfig, origin["runs"][0]["config"], str(path))
@@ -213,7 +213,7 @@ def kept_lengths(path: Path) -> int:
 def _part_data(path: Path) -> object:
     """What a file holds; nothing if it is not there or cannot be read: half a file is no measurement."""
     try:
-        return serial.parse(path.read_bytes().decode("utf-8"), str(path))
+        return serial.parse(files.read_text(path, "a part of results", LARGEST), str(path))
     except (ValueError, OSError):
         return None
 

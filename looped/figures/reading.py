@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from looped import serial
+from looped import files, serial
 from looped.errors import InputError
 
 ResultRow = Mapping[str, Any]
@@ -45,11 +45,10 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise InputError(f"{path} is too large for a file of results")
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as a file of results: {_reason(error)}") from None
+        return files.read_text(path, "a file of results", LARGEST_FILE)
+    except OSError as error:
+        why = error.strerror or "no reason given"
+        raise InputError(f"{path} cannot be read as a file of results: {why}") from None
 
 
 def _parse(path: Path, text: str) -> tuple[list[dict[str, Any]], dict[str, int]]:
@@ -118,7 +117,3 @@ def _trained(provenance: Any) -> dict[str, int]:
         if isinstance(config, dict) and is_whole(config.get("max_length")):
             found[str(config.get("task"))] = config["max_length"]
     return found
-
-
-def _reason(error: Exception) -> str:
-    return error.strerror or "no reason given" if isinstance(error, OSError) else "it is not text"

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import stat
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from looped import files
 from looped.errors import InputError
 from looped.rasp.grammar import Bodies
 from looped.rasp.interpreter import CALL_LIMIT, Budget, FileFunction
@@ -82,14 +82,7 @@ def load(path: str | Path, name: str | None = None) -> Program:
 
 def _text(path: str | Path) -> str:
     try:
-        mode = Path(path).stat().st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # a pipe would block, a device never end
-            raise InputError(f"cannot read {path}: it is not a regular file")
-        with Path(path).open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise InputError(f"cannot read {path}: it has more than {MOST_BYTES} bytes")
-        return data.decode("utf-8-sig")
+        return files.read_bytes(Path(path), "a file of programs", MOST_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(f"cannot read {path}: {reason}") from None

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 
-from looped import loops, methods, runs, tasks
+from looped import checkpoints, loops, methods, runs, tasks
 from looped.compiler import compiled
 from looped.compiler.compiled import Compiled
 from looped.errors import InputError
@@ -121,10 +120,6 @@ def _of_seed(name: str, path: Path, device: torch.device | str) -> Solver:
 
 def _format(path: Path) -> str | None:
     """What kind of checkpoint a file says it is."""
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"there is no model {path}: give a checkpoint's file or a run's folder")
-    try:
-        with safe_open(path, framework="pt") as file:
-            return (file.metadata() or {}).get("format")
-    except (SafetensorError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is truncated, damaged or no safetensors file ({error})") from None
+    return checkpoints.header(path).get("format")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from forked import FEW
 
-from looped import locks, runs, serial
+from looped import checkpoints, locks, runs, serial
 from looped.cli import sweep
 from looped.cli.sweep import StatusLines, StatusTable, totals
 from looped.errors import InputError
@@ -231,7 +231,7 @@ def test_a_checkpoint_replaced_while_it_is_opened_says_nothing(
     def replaced(*given: object, **named: object) -> None:
         raise RuntimeError("size <50354> is smaller than the required mapping size <50362>")
 
-    monkeypatch.setattr(queue, "safe_open", replaced)
+    monkeypatch.setattr(checkpoints, "safe_open", replaced)
     assert queue.saved_step(file) is None
 
 

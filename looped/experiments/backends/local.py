@@ -17,7 +17,7 @@ from typing import IO
 
 import torch
 
-from looped import devices
+from looped import devices, files
 from looped.experiments import child, queue
 from looped.experiments.backends import BackendOptions, Pool, WorkerEnd, environment
 
@@ -40,7 +40,7 @@ class Local(Pool):
         for name in names:
             slot = self._free.pop(0)
             words = [str(queue.queue_file(self.root, f"{name}.json")), "--device", self.slots[slot]]
-            with open(queue.queue_file(self.root, f"{name}.log"), "ab") as log:
+            with files.open_appending(queue.queue_file(self.root, f"{name}.log"), "a log") as log:
                 self._running[name] = self._spawn([*words, "--parent", str(os.getpid())], log), slot
         return names
 
