@@ -26,8 +26,9 @@ from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
 from looped.evaluation import stopping
-from looped.evaluation.loading import LARGEST_SEED, LoadedRun, Precision, load, parse_lengths
-from looped.evaluation.measure import Row, check, measure
+from looped.evaluation.loading import LARGEST_SEED, LoadedRun, Precision, diverged, load, parse_lengths
+from looped.evaluation.measure import Row, check, measure, usual_stops
+from looped.evaluation.reading import DIVERGED
 from looped.evaluation.statistics import over_seeds, wilson
 from looped.tasks.families import UNIFORM
 from looped.zoo import registry
@@ -134,9 +135,21 @@ def ready(args: Shared, command: str) -> Ready:
     if not args.runs:
         raise InputError(f"looped {command} needs a RUN: a run's folder or a checkpoint of one seed")
     began = time.monotonic()
-    return Ready(
-        args, lengths, device, [load(_found(path), device, args.precision) for path in args.runs], began
-    )
+    loaded = [load(_found(path), device, args.precision) for path in args.runs]
+    for each in loaded:
+        _check_alive(each, min(lengths))
+    return Ready(args, lengths, device, loaded, began)
+
+
+def _check_alive(loaded: LoadedRun, length: int) -> None:
+    """Refuse a run of which nothing is left to measure, and say which seeds of another have diverged."""
+    subject = loaded.subject
+    check(subject, [length], 1, stops=usual_stops(subject.method), family=UNIFORM)
+    bad = diverged(subject, length)
+    if bad and len(bad) == len(subject.seeds):
+        raise InputError(f"{loaded.path} {DIVERGED}")
+    if bad:
+        note(f"looped: of {loaded.path}, seed {', '.join(map(str, bad))} {DIVERGED}")
 
 
 def _found(path: Path) -> Path:

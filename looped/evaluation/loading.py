@@ -13,7 +13,8 @@ import torch
 
 from looped import loops, methods, runs, serial, tasks
 from looped.errors import InputError
-from looped.evaluation.measure import Subject
+from looped.evaluation import decode
+from looped.evaluation.measure import Subject, draw_batches, length_grid, oracle_steps
 from looped.fast import build
 from looped.runs import Trained
 from looped.tasks.base import LONGEST
@@ -59,6 +60,19 @@ def load(path: Path, device: torch.device, precision: Precision = "fp32") -> Loa
                 "go on training, which saves them together"
             )
     return stack(path, seeds, device, precision)
+
+
+def diverged(subject: Subject, length: int) -> list[int]:
+    """The seeds whose weights compute no finite numbers on a problem of that length."""
+    steps = oracle_steps(subject, length)
+    if subject.method.prediction == "ntp":
+        batch = next(draw_batches(subject, length, 1, seed=0))
+        eos = subject.task.vocab.eos
+        surprise = decode.generate(subject.model, subject.weights, batch, steps, eos).surprise
+    else:
+        surprise = length_grid(subject, length, 1, seed=0, max_steps=steps).surprise[:, -1]
+    good = surprise.isfinite().all(-1).tolist()
+    return [seed for seed, fine in zip(subject.seeds, good, strict=True) if not fine]
 
 
 def stack(path: Path, seeds: list[Trained], device: torch.device, precision: Precision = "fp32") -> LoadedRun:

@@ -23,6 +23,11 @@ NUMBER_BYTES = 4
 GPU_SHARE = 16  # on a GPU one part in so many of its memory: enough to be busy, and others may be there
 
 
+DIVERGED = (
+    "computes values that are no finite numbers: its run has diverged, train it again with a smaller lr"
+)
+
+
 @dataclass(frozen=True)
 class Reading:
     """Decoded answers in the window, and the mean cross entropy of the scores with them (lower is surer)."""

@@ -141,8 +141,11 @@ class Explorer:
 
         async def lines() -> AsyncIterator[bytes]:
             yield first
-            while not watch.over:
-                yield await self.pool.take(partial(self._advance, watch))
+            try:
+                while not watch.over:
+                    yield await self.pool.take(partial(self._advance, watch))
+            except InputError as error:  # the status is sent already
+                yield protocol.line({"kind": "error", "error": str(error)})
 
         return StreamingResponse(
             lines(), media_type="application/x-ndjson", headers={"cache-control": "no-store"}

@@ -27,7 +27,7 @@ from torch import Tensor
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.grid import StepGrid
-from looped.evaluation.reading import is_done, motion, read, window_start
+from looped.evaluation.reading import DIVERGED, is_done, motion, read, window_start
 from looped.explorer.models import Query
 from looped.fast import attention, layer_ops
 from looped.fast.stacked import Prepared, StackedTransformer
@@ -144,6 +144,8 @@ class WatchedLoop:
         window = h[0, :, self.start :]
         reading = read(self.model, self.weights, window[None], self.batch.loss_mask[None, :, self.start :])
         answers, surprise = reading.answer[0], reading.surprise[0]
+        if not bool(surprise.isfinite().all() & h.isfinite().all()):
+            raise InputError(f"{self.asked.model.label} {DIVERGED}")
         logs = self.model.readout(self.weights, h).float().log_softmax(-1)[0]
         shares, tokens = logs.exp().topk(min(TOP, logs.shape[-1]), dim=-1)
         entropy = -(logs.exp() * logs)[:, self.start :].sum(-1).mean(-1) / math.log(2)
@@ -259,4 +261,7 @@ def attention_map(
     for i, weights in enumerate(stacked.layers[: layer + 1]):
         attend = watched if i == layer else partial(attention.attend, config)
         h = layer_ops.apply_layer(weights, h, attend, model.linear, model.normalise, model.activate)
-    return attention.weights(config, seen[0])[0, head].float()
+    found = attention.weights(config, seen[0])[0, head].float()
+    if not bool(found.isfinite().all()):
+        raise InputError(f"{asked.model.label} {DIVERGED}")
+    return found

@@ -162,8 +162,9 @@ def check_numbers(weights: Mapping[str, Tensor], kind: torch.dtype = torch.float
     """Raises unless a file's tensors are finite numbers of the type that its weights are kept in."""
     for name, tensor in weights.items():
         if tensor.dtype != kind or not bool(tensor.isfinite().all()):
+            why = "" if tensor.dtype != kind else ": the run has diverged, train it again with a smaller lr"
             raise InputError(
-                f"its {name} must hold finite numbers of type {str(kind).removeprefix('torch.')}"
+                f"its {name} must hold finite numbers of type {str(kind).removeprefix('torch.')}{why}"
             )
 
 

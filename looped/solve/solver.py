@@ -32,7 +32,7 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation import decode, stopping
 from looped.evaluation.measure import Subject
-from looped.evaluation.reading import is_done, rows_at_once, window_start
+from looped.evaluation.reading import DIVERGED, is_done, rows_at_once, window_start
 from looped.loops import PLAIN, Loops
 from looped.methods import Method, largest_steps
 from looped.model.config import ModelConfig
@@ -155,6 +155,8 @@ def _answer(solver: Solver, rule: stopping.Rule, questions: list[list[str]]) -> 
         else:
             most = int(limits.max())
             found = decode.run_adaptive(solver.model, solver.weights, batch, rule, most, limits=limits)
+    if not bool(found.surprise.isfinite().all()):
+        raise InputError(f"{solver.name} {DIVERGED}")
     starts = batch.loss_mask.int().argmax(1).tolist()
     rows = zip(
         questions,
@@ -207,6 +209,8 @@ def _steps(solver: Solver, batch: Batch, most: int, until_done: bool = False) ->
             done = is_done(solver.model.config, h)
             if done is None and gate.halted is not None:
                 done = gate.halted >= stopping.DEFAULT_HALT
+        if not math.isfinite(surprise):
+            raise InputError(f"{solver.name} {DIVERGED}")
         changed = [before is None or a != b for a, b in zip(row, before or row, strict=True)]
         before = row
         names = tuple(task.vocab.decode(row))

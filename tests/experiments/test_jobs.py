@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from forked import FEW
 
-from looped import locks, runs, serial
+from looped import checkpoints, locks, runs, serial
 from looped.cli import sweep
 from looped.cli.sweep import StatusLines, StatusTable, totals
 from looped.errors import InputError

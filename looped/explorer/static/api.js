@@ -57,6 +57,7 @@ export async function run(wanted, on, signal) {
     rest = lines.pop();
     for (const line of lines) {
       const message = JSON.parse(line);
+      if (message.kind === "error") throw new Refused(message.error);
       if (message.kind === "step") {
         message.tokens = new Uint16Array(unpack(message.tokens));
         message.shares = new Uint16Array(unpack(message.shares));
