@@ -20,6 +20,7 @@ from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json, progress
 from looped.errors import InputError
 from looped.evaluation.loading import LARGEST_SEED, LoadedRun, Precision, load, parse_lengths
+from looped.registry import resolve
 from looped.tasks.families import UNIFORM
 from looped.zoo import registry
 
@@ -47,6 +48,8 @@ class Shared:
     """Also write the rows and where they come from to this JSON file."""
     json: bool = False
     """Print the rows and where they come from as one JSON object."""
+    block: Annotated[str, Option("FILE.py:Name", default="")] = ""
+    """The user's own block that the runs were trained with."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,8 @@ def ready(args: Shared, command: str) -> Ready:
         checkpoints.check_writable(args.out)
     if not args.runs:
         raise InputError(f"looped {command} needs a RUN: a run's folder or a checkpoint of one seed")
+    if args.block:
+        resolve(args.block)
     began = time.monotonic()
     return Ready(
         args, lengths, device, [load(_found(path), device, args.precision) for path in args.runs], began
