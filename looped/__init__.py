@@ -17,15 +17,36 @@ from looped.errors import InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from looped.api import evaluate, train
+    from looped.model.config import ModelConfig
+    from looped.model.looped import LoopedTransformer
+    from looped.registry import register
     from looped.solve.solver import Solver
     from looped.zoo.registry import Zoo
 
 __version__ = "0.1.0"
 
-__all__ = ["InputError", "__version__", "load", "zoo"]
+__all__ = [
+    "InputError",
+    "LoopedTransformer",
+    "ModelConfig",
+    "__version__",
+    "evaluate",
+    "load",
+    "register",
+    "train",
+    "zoo",
+]
 
 # What the front door hands out from further up, imported when it is asked for.
 _HOMES = {"load": "looped.solve", "pick": "looped.devices", "zoo": "looped.zoo.registry"}
+_LATER = {
+    "train": "looped.api",
+    "evaluate": "looped.api",
+    "register": "looped.registry",
+    "LoopedTransformer": "looped.model.looped",
+    "ModelConfig": "looped.model.config",
+}
 
 
 def load(source: str | Path, device: str = "cpu") -> Solver:
@@ -43,3 +64,10 @@ def zoo() -> Zoo:
     """The models that are shipped, with their cards; prints as a table."""
     shipped: Zoo = import_module(_HOMES["zoo"]).zoo()
     return shipped
+
+
+def __getattr__(name: str) -> object:
+    """What is asked for by name: `looped.train`, `looped.LoopedTransformer` and so on."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'looped' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)

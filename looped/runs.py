@@ -23,7 +23,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -69,8 +69,9 @@ class Trained:
     config: TrainConfig
     seed: int
     step: int  # gradient steps taken
-    row: Float[Tensor, "P"]  # flat weights, as `Layout` orders them
+    row: Float[Tensor, "P"]  # flat weights: as `Layout` orders them, or a block's own one after the other
     commit: str | None  # of the code that trained it, if known
+    weights: Mapping[str, Tensor] = field(default_factory=dict)  # by name, of a run with the user's own block
 
 
 class Run:
@@ -256,11 +257,15 @@ def seed_files(folder: Path) -> list[Path]:
 
 def load_seed(path: Path) -> Trained:
     """One seed's checkpoint, verified; a file whose numbers are shorter than float32 says so as `stored`."""
-    stored = "float32"
+    stored, own_block = "float32", False
 
     def check(metadata: Metadata, shapes: Shapes) -> None:
         nonlocal stored
-        check_shapes(_config_in(metadata).model, shapes)
+        nonlocal own_block
+        config = _config_in(metadata)
+        own_block = bool(config.block)
+        if not own_block:  # of another block only the block itself knows the shapes
+            check_shapes(config.model, shapes)
         if number(metadata, "seed") is None or number(metadata, "step") is None:
             raise InputError("it does not say its seed and step")
         stored = metadata.get("stored", stored)
@@ -268,12 +273,19 @@ def load_seed(path: Path) -> Trained:
             raise InputError(f"its numbers must be of type {' or '.join(STORED)}")
 
     def verify(tensors: Mapping[str, Tensor]) -> None:
-        check_numbers(tensors, STORED[stored])
+        if own_block:  # of any type that the block has
+            for dtype in {tensor.dtype for tensor in tensors.values()}:
+                check_numbers({k: v for k, v in tensors.items() if v.dtype == dtype}, dtype)
+        else:
+            check_numbers(tensors, STORED[stored])
 
     metadata, tensors = checkpoints.load(path, SEED_KIND, check, verify)
     config = _config_in(metadata)
-    row = Layout(config.model).from_dict(tensors)
-    return Trained(config, int(metadata["seed"]), int(metadata["step"]), row, metadata.get("commit"))
+    seed, step, commit = int(metadata["seed"]), int(metadata["step"]), metadata.get("commit")
+    if config.block:
+        row = torch.cat([tensors[name].flatten().float() for name in sorted(tensors)])
+        return Trained(config, seed, step, row, commit, tensors)
+    return Trained(config, seed, step, Layout(config.model).from_dict(tensors), commit)
 
 
 def number(metadata: Metadata, name: str) -> int | None:

@@ -30,6 +30,7 @@ from looped.evaluation.loading import LARGEST_SEED, LoadedRun, Precision, diverg
 from looped.evaluation.measure import Row, check, measure, usual_stops
 from looped.evaluation.reading import DIVERGED
 from looped.evaluation.statistics import over_seeds, wilson
+from looped.registry import resolve
 from looped.tasks.families import UNIFORM
 from looped.zoo import registry
 
@@ -57,6 +58,8 @@ class Shared:
     """Also write the rows and where they come from to this JSON file."""
     json: bool = False
     """Print the rows and where they come from as one JSON object."""
+    block: Annotated[str, Option("FILE.py:Name", default="")] = ""
+    """The user's own block that the runs were trained with."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,8 @@ def ready(args: Shared, command: str) -> Ready:
         checkpoints.check_writable(args.out)
     if not args.runs:
         raise InputError(f"looped {command} needs a RUN: a run's folder or a checkpoint of one seed")
+    if args.block:
+        resolve(args.block)
     began = time.monotonic()
     loaded = [load(_found(path), device, args.precision) for path in args.runs]
     for each in loaded:

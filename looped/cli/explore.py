@@ -14,6 +14,7 @@ from typing import Annotated
 
 from looped.cli.arguments import Option
 from looped.cli.output import note, print_json
+from looped.registry import resolve
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class ExploreArgs:
     """Do not open the page in a browser."""
     model: Annotated[tuple[Path, ...], Option("PATH…")] = ()
     """Models besides the shipped and the compiled ones: checkpoints, run folders, what `looped compile` wrote."""
+    block: Annotated[str, Option("FILE.py:Name", default="")] = ""
+    """The user's own block that the models given were trained with."""
     json: bool = False
     """Print the address and the models' names as one JSON object."""
 
@@ -38,6 +41,8 @@ def run(args: ExploreArgs) -> int:
     from looped.explorer import app, models
     from looped.explorer.app import Explorer
 
+    if args.block:
+        resolve(args.block)
     bound = app.listen(args.port)  # a complaint about the port comes before models are read
     with bound:
         registry = models.all_models(args.model)

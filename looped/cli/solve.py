@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TextIO
 
-from looped import devices, files, tasks
+from looped import devices, files, registry, tasks
 from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json
 from looped.errors import InputError
@@ -52,12 +52,16 @@ class SolveArgs:
     """Also show the answer as it stands after every step."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
+    block: Annotated[str, Option("FILE.py:Name", default="")] = ""
+    """The user's own block that the model was trained with."""
     json: bool = False
     """One JSON object a question."""
 
 
 def run(args: SolveArgs) -> int:
     """Answer and print, batch by batch."""
+    if args.block:
+        registry.resolve(args.block)
     task = tasks.get(args.task)
     solver = load(own(task.name, args.model), devices.pick(args.device))
     if solver.task is not task:

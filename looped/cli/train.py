@@ -15,13 +15,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from looped import devices
+from looped import devices, registry
 from looped.cli import display
 from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json
 from looped.errors import InputError
 from looped.experiments import queue
 from looped.training import recipes
+from looped.training.backends import Backend
 from looped.training.config import TrainConfig
 from looped.training.interrupt import Interrupt
 from looped.training.progress import Listener
@@ -98,6 +99,10 @@ class TrainArgs:
     """Initial scale of the token embedding."""
     init: Annotated[str, Option("START")] = "random"
     """random; or compiled, the task's n-RASP-L program as weights; or compiled:1e-3, those with so much noise each."""
+    block: Annotated[str, Option("FILE.py:Name", default="(default: the stock block)")] = ""
+    """A block of your own in the place of the stock one; the plain engine trains it."""
+    backend: Backend = "auto"
+    """The engine: auto takes the fast one where it can, otherwise the plain one; plain; fast."""
     set: Annotated[tuple[str, ...], Option("KEY=VALUE", repeat=True)] = ()
     """Any field of the configuration: --set warmup=100 --set model.init_std=0.01."""
 
@@ -116,7 +121,7 @@ def run(args: TrainArgs) -> int:
         summary = train(
             config, folder, device,
             listeners=listeners, stop=_stop_request(folder, asked), time_limit_s=args.time_limit,
-            cadence=Cadence(save_seconds=args.save_every),
+            cadence=Cadence(save_seconds=args.save_every), backend=args.backend,
         )  # fmt: skip
     if args.json:
         print_json(asdict(summary))
@@ -151,6 +156,8 @@ def configuration(args: TrainArgs) -> TrainConfig:
     if args.checkpointing:
         changes.append("checkpointing=true")
     config = recipes.from_program(recipes.make(args.task, args.method, args.recipe, (0,)), args.init)
+    if args.block:
+        changes.append(f"block={registry.resolve(args.block)}")
     return recipes.with_fields(config, [*changes, *args.set])
 
 

@@ -5,17 +5,19 @@ Also what every measurement is asked for: lengths as people type them, and the p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from looped import loops, methods, runs, serial, tasks
+from looped import loops, methods, registry, runs, serial, tasks
 from looped.errors import InputError
 from looped.evaluation import decode
 from looped.evaluation.measure import Subject, draw_batches, length_grid, oracle_steps
-from looped.fast import build
+from looped.model.looped import LoopedTransformer
+from looped.model.seeds import ModuleStack, ModuleWeights, SeedModel, SeedWeights
 from looped.runs import Trained
 from looped.tasks.base import LONGEST
 from looped.training.config import TrainConfig, product_dtype
@@ -78,15 +80,35 @@ def diverged(subject: Subject, length: int) -> list[int]:
 def stack(path: Path, seeds: list[Trained], device: torch.device, precision: Precision = "fp32") -> LoadedRun:
     """Stack the seeds of one model, found at `path`."""
     config = seeds[0].config
-    model = build(config.model)
     dtype = precision_of(config, device, precision)
-    with torch.no_grad():
-        weights = model.prepare(torch.stack([seed.row for seed in seeds]).to(device), dtype)
+    model, weights = prepared(seeds, device, dtype)
     subject = Subject(
         tasks.get(config.task), methods.get(config.method), model, weights,
         tuple(seed.seed for seed in seeds), config.max_length, config.recipe, loops.parse(config.loops),
     )  # fmt: skip
     return LoadedRun(path, seeds, subject, dtype)
+
+
+def prepared(
+    seeds: Sequence[Trained], device: torch.device | str, dtype: torch.dtype | None = None
+) -> tuple[SeedModel, SeedWeights]:
+    """The model of some seeds and its weights: the stacked one, or the modules of a run with the user's own block."""
+    config = seeds[0].config
+    if not config.block:
+        from looped.fast import build  # here: a plain run loads nothing of the fast engine
+
+        stacked = build(config.model)
+        with torch.no_grad():
+            return stacked, stacked.prepare(torch.stack([seed.row for seed in seeds]).to(device), dtype)
+    block, nets = registry.block_of(config.block), []
+    for seed in seeds:
+        net = LoopedTransformer(config.model, block)
+        try:
+            net.load_state_dict(dict(seed.weights))
+        except RuntimeError as error:
+            raise InputError(f"the weights do not fit the block {config.block}: {error}") from None
+        nets.append(net.to(device))
+    return ModuleStack(config.model), ModuleWeights(nets)
 
 
 def precision_of(config: TrainConfig, device: torch.device, wanted: Precision) -> torch.dtype:

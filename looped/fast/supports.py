@@ -85,6 +85,7 @@ TRAIN_FIELDS: Handled = {
     "halt_prior": ANY,
     "init": ANY,
     "keep_zeros": (True, False),
+    "block": ("",),
 }
 
 
@@ -132,8 +133,9 @@ def _parts(module: nn.Module, stock: nn.Module) -> str | None:
             return f"{at} is a {type(part).__name__}, not a {type(other).__name__}"
         if part.extra_repr() != other.extra_repr():
             return f"{at} is ({part.extra_repr()}), not ({other.extra_repr()})"
-        if "forward" in vars(part) or _hooks(part):
-            return f"{at} has a hook or a forward of its own, which it would not call"
+        strange = sorted(vars(part).keys() - vars(other).keys())
+        if strange or _hooks(part):
+            return f"{at} has {f'an own {strange[0]}' if strange else 'a hook'}, which it would not call"
     return None
 
 

@@ -12,7 +12,7 @@ from looped import checkpoints, loops, methods, runs, tasks
 from looped.compiler import compiled
 from looped.compiler.compiled import Compiled
 from looped.errors import InputError
-from looped.fast import build
+from looped.evaluation.loading import prepared
 from looped.rasp import programs
 from looped.solve import solver
 from looped.solve.solver import Solver
@@ -101,9 +101,7 @@ def _of_program(name: str, made: Compiled, device: torch.device | str) -> Solver
 def _of_seed(name: str, path: Path, device: torch.device | str) -> Solver:
     trained = runs.load_seed(path)
     config = trained.config
-    model = build(config.model)
-    with torch.no_grad():
-        weights = model.prepare(trained.row[None].to(device))
+    model, weights = prepared([trained], device)
     task, method = tasks.get(config.task), methods.get(config.method)
     return Solver(
         name,

@@ -78,6 +78,7 @@ class TrainConfig:
     halt_prior: float = 0.1  # chance to halt at a step in PonderNet's geometric prior: 1 / the mean step
     init: str = start.RANDOM  # where the weights start: random, compiled or compiled:NOISE
     keep_zeros: bool = False  # of a compiled program, train only the weights that are not 0
+    block: str = ""  # a block of the user's, as `looped.registry` names it; empty: the stock block
 
     def __post_init__(self) -> None:
         if len(self.lr) not in (1, len(self.seeds)):
@@ -149,6 +150,8 @@ class TrainConfig:
     def name(self) -> str:
         """What a run's folder is called unless somebody says otherwise."""
         own = f"{self.task}-{self.method}-{self.recipe}"
+        if self.block:
+            own += "-" + self.block.rpartition(":")[2].lower()
         return f"{own}-{start.COMPILED}" if start.parse(self.init).compiled else own
 
     @property

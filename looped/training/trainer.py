@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from looped import registry
 from looped.checkpoints import Metadata, Shapes
 from looped.errors import InputError
 from looped.evaluation.measure import Subject, measure
@@ -114,7 +115,8 @@ class _Training:
         self.report_steps = cadence.report_steps or max(10, config.steps // 500)
         self.evaluate_steps = cadence.evaluate_steps or max(100, config.steps // 10)
         self.world = world
-        self.engine = backends.make(config, device, world, backend)
+        block = registry.block_of(config.block) if config.block else None
+        self.engine = backends.make(config, device, world, backend, block)
         self.window = Window(len(config.seeds), device)
         self.watch = Watch(self.engine)
         self.clock = Clock(config)

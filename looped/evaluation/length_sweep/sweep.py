@@ -92,7 +92,8 @@ def _folders(paths: Sequence[Path]) -> list[_Seeds]:
     for file in files:
         trained = runs.load_seed(file)
         data = serial.to_json(trained.config)
-        config = json.dumps({key: value for key, value in data.items() if key != "seeds"}, sort_keys=True)
+        own = {key: value for key, value in data.items() if key != "seeds" and (key, value) != ("block", "")}
+        config = json.dumps(own, sort_keys=True)
         same = 0  # files of one folder may hold the same seed twice: those are different models
         while (file.parent, config, same) in found:
             if trained.seed not in {each.seed for each in found[file.parent, config, same].seeds}:
