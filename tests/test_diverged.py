@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from looped.fast.weights import Layout
+from looped.model.weights import Layout
 
 from looped import checkpoints, runs, serial
 from looped.errors import InputError
