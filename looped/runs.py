@@ -297,7 +297,11 @@ def _lines(path: Path) -> Iterator[tuple[dict[str, Any] | None, bytes]]:
                 row = serial.parse(line.decode("utf-8"), str(path))
             except ValueError:
                 row = None
-            whole = isinstance(row, dict) and type(row.get("step")) is int
+            whole = (
+                isinstance(row, dict)
+                and type(row.get("step")) is int
+                and 0 <= row["step"] < serial.LARGEST_WHOLE
+            )
             yield (row if whole else None), line  # type: ignore[misc]
 
 

@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import get_type_hints
 
 from looped import __version__
-from looped.errors import InputError
+from looped.errors import QUOTED, InputError, quoted
 
 # name → (module, summary), in the order a newcomer meets them
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -52,6 +52,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("looped.cli.bench", "measures this program against its peers in one run"),
 }
 
+LONGEST_NAME = 1024  # characters of a path that a sentence repeats
+LONGEST_SENTENCE = 4000  # characters
+
 # commands of two words, with options of their own: words → module
 SUBCOMMANDS: dict[tuple[str, str], str] = {
     ("bench", "ladder"): "looped.cli.length_sweep",
@@ -74,14 +77,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return status
     except InputError as error:
-        return _fail(str(error))
+        return _fail(_shortened(str(error), words))
     except BrokenPipeError:
         _drop_stdout()
         return 141
     except OSError as error:
         _drop_stdout()
         where = f": {error.filename}" if error.filename is not None else ""
-        return _fail(f"{error.strerror or error}{where}")
+        return _fail(_shortened(f"{error.strerror or error}{where}", words))
     except KeyboardInterrupt:
         return _fail("interrupted", status=130)
     except (MemoryError, RuntimeError) as error:
@@ -131,10 +134,10 @@ def _help() -> str:
 
 
 def _unknown_command(name: str) -> str:
-    nearest = difflib.get_close_matches(name, COMMANDS, n=1)
+    nearest = difflib.get_close_matches(name[:QUOTED], COMMANDS, n=1)
     kind = "option" if name.startswith("-") else "command"
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"the commands are {', '.join(COMMANDS)}"
-    return f"unknown {kind} {name!r}; {hint}"
+    return f"unknown {kind} {quoted(name)}; {hint}"
 
 
 def _fail(sentence: str, status: int = 2) -> int:
@@ -144,6 +147,17 @@ def _fail(sentence: str, status: int = 2) -> int:
     )  # names may hold anything
     print(f"looped: {shown}", file=sys.stderr)
     return status
+
+
+def _shortened(sentence: str, words: Sequence[str]) -> str:
+    """A sentence that repeats no argument at length, whoever wrote it; a file's name is left whole."""
+    for word in sorted(
+        {part for each in words for part in (each, *each.split("=", 1))}, key=len, reverse=True
+    ):
+        if len(word) > (LONGEST_NAME if os.sep in word else QUOTED):
+            for form in (word, repr(word)[1:-1]):
+                sentence = sentence.replace(form, word[: QUOTED - 1] + "…")
+    return sentence if len(sentence) <= LONGEST_SENTENCE else sentence[:LONGEST_SENTENCE] + "…"
 
 
 def _is_want_of_memory(error: Exception) -> bool:
