@@ -36,6 +36,7 @@ T = TypeVar("T")
 NUMBER = re.compile(r"-\d+(\.\d*)?([eE][+-]?\d+)?|-\.\d+|-inf")  # a value, not an option
 KINDS = {str: "STR", int: "INT", float: "FLOAT", Path: "PATH"}
 MISSING = dataclasses.MISSING
+NARROWEST = 50  # columns of a help, however few the terminal has
 FEW = 5  # words that a complaint repeats
 
 
@@ -231,7 +232,7 @@ def _help(kind: type, fields: Sequence[Field], prog: str) -> str:
     positional = [field for field in fields if field.positional]
     words = [f"[{_typed(field)}]" if not field.required else _typed(field) for field in positional]
     words += [f"{field.flag} {field.metavar}" for field in fields if field.required and not field.positional]
-    width = min(shutil.get_terminal_size((100, 24)).columns, 100)
+    width = max(NARROWEST, min(shutil.get_terminal_size((100, 24)).columns, 100))
     lines = [f"usage: {' '.join([prog, *words, '[OPTIONS]'])}", ""]
     lines += textwrap.wrap(" ".join((kind.__doc__ or "").split()), width)
     if positional:
