@@ -139,9 +139,28 @@ class Run:
                 "nothing was changed: choose another --out"
             )
 
+    def _check_lock(self) -> None:
+        """Raise if another start has the folder, which is possible where the lock's file was deleted by hand.
+
+        A lock belongs to the file, not to its name. A name that is gone is made again, for others to see.
+        """
+        own = os.fstat(self._lock.fileno())
+        try:
+            found = os.stat(self.folder / "lock")
+        except FileNotFoundError:
+            old, self._lock = self._lock, _lock(self.folder)
+            old.close()
+            return
+        if not os.path.samestat(own, found):
+            raise InputError(
+                f"the lock of {self.folder} was deleted and another start has taken the run over; this one stops "
+                "and has written nothing since"
+            )
+
     # --- metrics -------------------------------------------------------------------------------------------
     def log(self, rows: Sequence[Mapping[str, object]]) -> None:
         """Appends rows to the metrics; each has a `step`."""
+        self._check_lock()
         text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
         with checkpoints.disk(self.folder / METRICS):
             self._metrics.write(text.encode())
@@ -178,6 +197,7 @@ class Run:
     # --- checkpoints ---------------------------------------------------------------------------------------
     def save_state(self, tensors: Mapping[str, Tensor], metadata: Metadata) -> Path:
         """Makes this the last checkpoint, and the last one the one before."""
+        self._check_lock()
         path, previous = self.folder / STATE, self.folder / PREVIOUS
         with checkpoints.disk(self.folder / METRICS):
             os.fsync(self._metrics.fileno())
@@ -311,7 +331,11 @@ def _lines(path: Path) -> Iterator[tuple[dict[str, Any] | None, bytes]]:
                 row = serial.parse(line.decode("utf-8"), str(path))
             except ValueError:
                 row = None
-            whole = isinstance(row, dict) and type(row.get("step")) is int
+            whole = (
+                isinstance(row, dict)
+                and type(row.get("step")) is int
+                and 0 <= row["step"] < serial.LARGEST_WHOLE
+            )
             yield (row if whole else None), line  # type: ignore[misc]
 
 

@@ -20,10 +20,11 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from looped import files
-from looped.errors import InputError
+from looped.errors import InputError, quoted
 
 T = TypeVar("T")
 Json = dict[str, Any]
+LARGEST_WHOLE = 1 << 63  # no field counts so far, and torch holds no more
 LONGEST = 300  # characters of a complaint about values
 FEW = 12  # fields that a complaint names
 
@@ -82,14 +83,14 @@ def override(value: T, assignments: Sequence[str]) -> T:
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
         if not equals:
-            raise InputError(f"{assignment!r} sets nothing: write KEY=VALUE, for example steps=2000")
+            raise InputError(f"{quoted(assignment)} sets nothing: write KEY=VALUE, for example steps=2000")
         *outer, last = path.strip().split(".")
         kind: type = type(value)
         here = data
         for name in outer:
             inner = _hint(kind, name, path)
             if not dataclasses.is_dataclass(inner):
-                raise InputError(f"{path.strip()!r} is no field: {name} has no parts")
+                raise InputError(f"{quoted(path.strip())} is no field: {name} has no parts")
             assert isinstance(inner, type)
             kind, here = inner, here[name]
         here[last] = _from_text(_hint(kind, last, path), text.strip(), path.strip())
@@ -119,7 +120,7 @@ def leaves(data: Json, path: str = "") -> Iterator[tuple[str, object]]:
 def _hint(kind: type, name: str, path: str) -> Any:
     hints = get_type_hints(kind)
     if name not in hints:
-        raise InputError(f"there is no field {path.strip()!r}; {kind.__name__} has {', '.join(hints)}")
+        raise InputError(f"there is no field {quoted(path.strip())}; {kind.__name__} has {', '.join(hints)}")
     return hints[name]
 
 
@@ -182,6 +183,8 @@ def _value(kind: Any, data: object, path: str, what: str) -> Any:
         return data
     if kind is float and type(data) is int and abs(data) < 2**53:
         return float(data)
+    if type(data) is int and kind is int and abs(data) >= LARGEST_WHOLE:
+        raise InputError(f"{what}: {path} must be a whole number below 2^63, not {_shown(data)}")
     if type(data) is kind and (kind is not float or math.isfinite(data)):  # type: ignore[arg-type]
         return data
     raise InputError(f"{what}: {path} must be {_NAMES[origin or kind]}, not {_shown(data)}")
@@ -194,7 +197,7 @@ def _from_text(kind: Any, text: str, path: str) -> object:
         parts = [part.strip() for part in text.strip("[]() ").split(",") if part.strip()]
         kinds = inner[:1] * len(parts) if inner[-1] is Ellipsis else inner
         if len(kinds) != len(parts):
-            raise InputError(f"{path} takes {len(kinds)} values separated by commas, not {text!r}")
+            raise InputError(f"{path} takes {len(kinds)} values separated by commas, not {quoted(text)}")
         return [_from_text(k, part, path) for k, part in zip(kinds, parts, strict=True)]
     if origin in (Union, UnionType):
         (other,) = (option for option in inner if option is not NoneType)
@@ -202,12 +205,12 @@ def _from_text(kind: Any, text: str, path: str) -> object:
     if kind is bool:
         if text.lower() in ("true", "false"):
             return text.lower() == "true"
-        raise InputError(f"{path} takes true or false, not {text!r}")
+        raise InputError(f"{path} takes true or false, not {quoted(text)}")
     if kind in (int, float):
         try:
             number: float = kind(text)
         except ValueError:
-            raise InputError(f"{path} takes {_NAMES[kind]}, not {text!r}") from None
+            raise InputError(f"{path} takes {_NAMES[kind]}, not {quoted(text)}") from None
         return number
     if dataclasses.is_dataclass(kind):
         raise InputError(

@@ -9,16 +9,17 @@ unusable file, 130 interrupted, 141 the reader of the output is gone.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import io
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import get_type_hints
+from typing import Any, TextIO, cast, get_type_hints
 
 from looped import __version__
-from looped.errors import InputError
+from looped.errors import QUOTED, InputError, quoted
 
 # name → (module, summary), in the order a newcomer meets them
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -52,6 +53,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("looped.cli.bench", "measures this program against its peers in one run"),
 }
 
+LONGEST_NAME = 1024  # characters of a path that a sentence repeats
+LONGEST_SENTENCE = 4000  # characters
+
 # commands of two words, with options of their own: words → module
 SUBCOMMANDS: dict[tuple[str, str], str] = {
     ("bench", "ladder"): "looped.cli.length_sweep",
@@ -66,28 +70,64 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
         os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    _mend_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without × is no reason to crash
     try:
         status = _dispatch(words)
-        if sys.stdout is not None:  # it may have been closed
-            sys.stdout.flush()
+        sys.stdout.flush()
         return status
     except InputError as error:
-        return _fail(str(error))
+        return _fail(_shortened(str(error), words))
     except BrokenPipeError:
         _drop_stdout()
         return 141
     except OSError as error:
         _drop_stdout()
         where = f": {error.filename}" if error.filename is not None else ""
-        return _fail(f"{error.strerror or error}{where}")
+        return _fail(_shortened(f"{error.strerror or error}{where}", words))
     except KeyboardInterrupt:
         return _fail("interrupted", status=130)
+    except ValueError as error:
+        if "MPLBACKEND" not in os.environ or "backend" not in str(error):
+            raise
+        named = quoted(os.environ["MPLBACKEND"])
+        return _fail(f"matplotlib knows no backend {named}, which the variable MPLBACKEND names; unset it")
     except (MemoryError, RuntimeError) as error:
         if not _is_want_of_memory(error):
             raise
         return _fail("there is not enough memory for this: ask for a smaller model, batch or length")
+
+
+class Lenient:
+    """A stream that drops what cannot be written: a full disk under stderr must not end a training."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """The same for what was held back."""
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _mend_streams() -> None:
+    """Put something in the place of streams that are closed; what is said about the work may be lost."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    elif sys.__stderr__ is not None and sys.stderr is sys.__stderr__:
+        sys.stderr = cast(TextIO, Lenient(sys.stderr))
 
 
 def _dispatch(words: list[str]) -> int:
@@ -131,10 +171,10 @@ def _help() -> str:
 
 
 def _unknown_command(name: str) -> str:
-    nearest = difflib.get_close_matches(name, COMMANDS, n=1)
+    nearest = difflib.get_close_matches(name[:QUOTED], COMMANDS, n=1)
     kind = "option" if name.startswith("-") else "command"
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"the commands are {', '.join(COMMANDS)}"
-    return f"unknown {kind} {name!r}; {hint}"
+    return f"unknown {kind} {quoted(name)}; {hint}"
 
 
 def _fail(sentence: str, status: int = 2) -> int:
@@ -144,6 +184,17 @@ def _fail(sentence: str, status: int = 2) -> int:
     )  # names may hold anything
     print(f"looped: {shown}", file=sys.stderr)
     return status
+
+
+def _shortened(sentence: str, words: Sequence[str]) -> str:
+    """A sentence that repeats no argument at length, whoever wrote it; a file's name is left whole."""
+    for word in sorted(
+        {part for each in words for part in (each, *each.split("=", 1))}, key=len, reverse=True
+    ):
+        if len(word) > (LONGEST_NAME if os.sep in word else QUOTED):
+            for form in (word, repr(word)[1:-1]):
+                sentence = sentence.replace(form, word[: QUOTED - 1] + "…")
+    return sentence if len(sentence) <= LONGEST_SENTENCE else sentence[:LONGEST_SENTENCE] + "…"
 
 
 def _is_want_of_memory(error: Exception) -> bool:

@@ -30,12 +30,14 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from looped.errors import InputError
+from looped.errors import InputError, quoted
 
 T = TypeVar("T")
 NUMBER = re.compile(r"-\d+(\.\d*)?([eE][+-]?\d+)?|-\.\d+|-inf")  # a value, not an option
 KINDS = {str: "STR", int: "INT", float: "FLOAT", Path: "PATH"}
 MISSING = dataclasses.MISSING
+NARROWEST = 50  # columns of a help, however few the terminal has
+FEW = 5  # words that a complaint repeats
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,9 @@ class Field:
         try:
             values = [self.kind(word) for word in words]
         except ValueError:
-            raise InputError(f"{self.flag} takes {self.metavar}, not {' '.join(map(repr, words))}") from None
+            raise InputError(
+                f"{self.flag} takes {self.metavar}, not {' '.join(map(quoted, words[:FEW]))}"
+            ) from None
         return tuple(values) if self.many else values[-1]
 
 
@@ -164,7 +168,7 @@ def _positionals(
         raise InputError(f"{prog} needs {needed}; `{prog} --help` shows how")
     if plain:
         raise InputError(
-            f"{prog} takes no further argument {plain[0]!r}; `{prog} --help` shows what it takes"
+            f"{prog} takes no further argument {quoted(plain[0])}; `{prog} --help` shows what it takes"
         )
     return read
 
@@ -177,7 +181,7 @@ def _unknown(flag: str, named: dict[str, Field], prog: str) -> str:
     """`looped trace has no option --lenght; did you mean --length?`."""
     nearest = difflib.get_close_matches(flag.strip("-"), [name.strip("-") for name in named], n=1)
     hint = f"did you mean --{nearest[0]}?" if nearest else f"`{prog} --help` lists its options"
-    return f"{prog} has no option {flag}; {hint}"
+    return f"{prog} has no option {quoted(flag)[1:-1]}; {hint}"
 
 
 def _either(choices: Sequence[str]) -> str:
@@ -228,7 +232,7 @@ def _help(kind: type, fields: Sequence[Field], prog: str) -> str:
     positional = [field for field in fields if field.positional]
     words = [f"[{_typed(field)}]" if not field.required else _typed(field) for field in positional]
     words += [f"{field.flag} {field.metavar}" for field in fields if field.required and not field.positional]
-    width = min(shutil.get_terminal_size((100, 24)).columns, 100)
+    width = max(NARROWEST, min(shutil.get_terminal_size((100, 24)).columns, 100))
     lines = [f"usage: {' '.join([prog, *words, '[OPTIONS]'])}", ""]
     lines += textwrap.wrap(" ".join((kind.__doc__ or "").split()), width)
     if positional:

@@ -74,13 +74,25 @@ def _known_differences(folder: Path) -> frozenset[str]:
 def _checked(data: object, path: Path) -> tuple[dict[str, Any], Rows]:
     """Provenance and rows of a file, if it has the shape of one."""
     origin, rows = (data.get("provenance"), data.get("rows")) if isinstance(data, dict) else (None, None)
-    if isinstance(origin, dict) and isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
+    if isinstance(origin, dict) and isinstance(rows, list) and all(map(_is_row, rows)):
         match origin.get("plan"), origin.get("runs"):
             case dict(), [{"config": _}]:
                 return origin, rows
     raise InputError(
         f"{path} is no result of ours: it must hold provenance with a plan and one run, and rows"
     )
+
+
+def _is_row(row: object) -> bool:
+    """Whether a row's numbers can be such: a share from 0 to 1, lengths and samples from 1 on."""
+    if not isinstance(row, dict):
+        return False
+    counts = all(
+        type(row.get(name, 1)) is int and 1 <= row.get(name, 1) < serial.LARGEST_WHOLE
+        for name in ("length", "samples")
+    )
+    share = row.get("accuracy", 0.0)
+    return counts and type(share) in (int, float) and 0 <= share <= 1
 
 
 def make(

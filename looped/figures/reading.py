@@ -92,12 +92,17 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e9
 
 
+def is_share(value: object) -> bool:
+    """Whether a value is a number from 0 to 1."""
+    return is_number(value) and 0 <= value <= 1  # type: ignore[operator]
+
+
 _NEEDED = {"task": is_text, "method": is_text, "length": is_whole, "accuracy": is_number}
 _OPTIONAL = {
     "recipe": is_text, "stop": is_text, "family": is_text, "variant": is_text,
     "step": is_whole, "chosen": is_whole, "surprise": is_number,
 }  # fmt: skip
-_TRAINING = {"step": is_whole, "seed": is_whole, "loss": is_number, "accuracy": is_number}
+_TRAINING = {"step": is_whole, "seed": is_whole, "loss": is_number, "accuracy": is_share}
 
 
 def _fits(row: ResultRow, checks: Mapping[str, Callable[[object], bool]]) -> bool:

@@ -11,6 +11,8 @@ from looped.model.halting import Halting
 # Beyond these somebody has mistyped.
 DEEPEST = 10_000  # layers
 WIDEST = 1 << 20  # numbers of a state, or tokens
+LARGEST_EXPANSION = 1 << 10
+FARTHEST = 1 << 24  # positions of a table, or of a band
 
 PositionKind = Literal["none", "start", "rotary", "alibi", "learned", "randomised"]
 NormKind = Literal["layer", "none"]
@@ -72,7 +74,8 @@ class ModelConfig:
         for name in ("vocab", "layers", "heads", "width", "expansion", "max_positions"):
             if getattr(self, name) < 1:
                 raise InputError(f"a model's {name} must be at least 1, not {getattr(self, name)}")
-        for name, most in (("vocab", WIDEST), ("layers", DEEPEST), ("before", DEEPEST), ("width", WIDEST)):
+        for name, most in (("vocab", WIDEST), ("layers", DEEPEST), ("before", DEEPEST), ("width", WIDEST),
+                           ("expansion", LARGEST_EXPANSION), ("max_positions", FARTHEST)):  # fmt: skip
             if getattr(self, name) > most:
                 raise InputError(f"a model's {name} must be at most {most:,}, not {getattr(self, name):,}")
         if self.width % self.heads:
@@ -80,8 +83,10 @@ class ModelConfig:
                 f"a model's width must be a multiple of its heads: {self.width} is not one of {self.heads}"
             )
         for bands, running in ((self.bands, self.running), (self.before_bands, self.before_running)):
-            if len(bands) > self.heads or any(band < 1 for band in bands):
-                raise InputError(f"bands must be at most {self.heads} widths of at least 1, not {bands}")
+            if len(bands) > self.heads or not all(1 <= band <= FARTHEST for band in bands):
+                raise InputError(
+                    f"bands must be at most {self.heads} widths from 1 to {FARTHEST:,}, not {str(bands)[:60]}"
+                )
             if not 0 <= running <= self.heads - len(bands):
                 free = self.heads - len(bands)
                 raise InputError(

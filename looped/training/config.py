@@ -19,6 +19,9 @@ Window = Literal["last", "random"]
 Trailing = Literal["batch", "own"]
 Products = Literal["auto", "fp32", "tf32", "bf16"]
 Supervision = Literal["last", "best", "expected"]
+MOST_SEEDS = 1024  # of one run
+MOST_LOOPS = 1_000_000  # loop steps
+MOST_STEPS = 10**12  # gradient steps
 LARGEST_BATCH = 1 << 20  # problems, beyond which somebody has mistyped
 
 
@@ -85,16 +88,26 @@ class TrainConfig:
             raise InputError(
                 f"give one learning rate or one for each of the {len(self.seeds)} seeds, not {len(self.lr)}"
             )
+        if len(self.seeds) > MOST_SEEDS:
+            raise InputError(f"a run trains at most {MOST_SEEDS:,} seeds, not {len(self.seeds):,}")
         seeds = set(self.seeds)
         if not seeds or len(seeds) != len(self.seeds) or min(seeds) < 0 or max(seeds) > LARGEST_SEED:
             raise InputError(
-                f"seeds must be distinct whole numbers from 0 to {LARGEST_SEED}, not {self.seeds}"
+                f"seeds must be distinct whole numbers from 0 to {LARGEST_SEED}, not {str(self.seeds)[:60]}"
             )
         for name in ("max_length", "steps", "interval", "start_length", "batch"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.batch > LARGEST_BATCH:
             raise InputError(f"batch must be at most {LARGEST_BATCH:,}, not {self.batch:,}")
+        for name in ("backprop", "extra"):
+            if getattr(self, name) > MOST_LOOPS:
+                raise InputError(
+                    f"{name} must be at most {MOST_LOOPS:,} loop steps, not {getattr(self, name):,}"
+                )
+        for name in ("steps", "interval", "start_length", "max_length", "warmup", "hold"):
+            if getattr(self, name) > MOST_STEPS:
+                raise InputError(f"{name} must be at most {MOST_STEPS:,}, not {getattr(self, name):,}")
         if min(self.dwell, default=1) < 1:
             raise InputError(f"dwell must be at least 1 gradient step at each length, not {self.dwell}")
         if not all(0 <= beta < 1 for beta in self.betas):

@@ -215,6 +215,7 @@ def read(path: Path) -> Json:
             whole = _all(runs, RUN) and _all(rows, ROW) and _all(steps, STEPS)
             left = others.get("unfinished")
             whole = whole and (left is None or _all([left], LEFT))
+            whole = whole and all(map(_is_run, runs)) and all(map(_is_row, [*rows, *steps]))
             keys = {run["key"] for run in runs} if whole else set()
             if whole and all(row["run"] in keys for row in [*rows, *steps]):
                 return data  # type: ignore[return-value]
@@ -227,6 +228,24 @@ def _all(items: Iterable[object], kinds: Mapping[str, type]) -> bool:
         isinstance(item, dict) and all(type(item.get(name)) is kind for name, kind in kinds.items())
         for item in items
     )
+
+
+def _is_run(run: Json) -> bool:
+    """Whether a run's lists hold what they should."""
+    counts = [*run["lengths"], *run["seeds"], run["trained"], run["paper"]]
+    words = [*run["stops"], *run["families"]]
+    return all(map(_is_count, counts)) and all(isinstance(word, str) for word in words)
+
+
+def _is_row(row: Json) -> bool:
+    """Whether a row's numbers can be such."""
+    family = isinstance(row.get("family", UNIFORM), str)
+    counts = _is_count(row["length"]) and _is_count(row["samples"]) and row["samples"] > 0
+    return family and counts and 0 <= row.get("accuracy", 0.0) <= 1
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < serial.LARGEST_WHOLE
 
 
 def _place(row: Json) -> tuple[str, int, str]:
