@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from looped.model.weights import Layout
 
 from looped import checkpoints, runs, serial
 from looped.errors import InputError
@@ -15,6 +14,7 @@ from looped.explorer import models, queries
 from looped.explorer.models import read_query
 from looped.explorer.queries import WatchedLoop
 from looped.explorer.security import LIMITS
+from looped.model.weights import Layout
 from looped.runs import Run
 from looped.training.recipes import make
 
