@@ -1,13 +1,13 @@
 """Files that are whole or not there: atomic writing, and tensors with a checksum. Knows no run and no model.
 
-A file is written under a temporary name in its own folder, synced, and renamed, so that whoever is killed at
+A file is written under a temporary name in its own folder, synced, and renamed, so that a process killed at
 any moment leaves the old file or the new one. Every writer has a name of its own, `x.json.4711-0123456789abcdef.tmp`:
 of several who write the same file, each puts a whole one in place and the last one stays.
 
 A checkpoint is a safetensors file (never a pickle) whose metadata say what it is and hold a sha256 over names, shapes,
 numbers and all other metadata. Reading checks that the file is whole, of the kind asked for, and that its tensors have
 the shapes the reader expects; only then is memory taken, the checksum compared, and the numbers shown to the reader
-before they are used. A checksum tells of accidents only: whoever forges a file forges it too, so no reader may rely on
+before they are used. A checksum tells of accidents only: a forged file has a forged checksum, so no reader may rely on
 it.
 """
 
@@ -43,7 +43,7 @@ LARGEST = 1 << 36  # bytes of a checkpoint
 CHUNK = 1 << 24  # bytes written or hashed at once
 NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)
 TEMPORARY = re.compile(r"(.+)\.\d+-[0-9a-f]{16}\.tmp")  # the file that is written, by which process, a token
-OLD_S = 3600.0  # whoever has not touched a temporary file for so long will not finish it
+OLD_S = 3600.0  # a temporary file untouched for so long will not be finished
 
 
 def write(path: Path, data: bytes, keep: Path | None = None) -> None:
@@ -92,7 +92,7 @@ def check_plain(path: Path) -> None:
 
 
 def _open_new(path: Path) -> int:
-    """A file that was not there: never through a link, nor into a file that somebody has laid here."""
+    """A file that was not there: never through a link, nor into a file that was put here."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINKS, 0o644)
 
 

@@ -6,8 +6,8 @@
     state.previous.safetensors   the checkpoint before that, should the last one be damaged
     seed-0.safetensors …         one seed's evaluated weights by name, without the seed axis
     *.damaged, metrics.damaged.jsonl   what could not be read, set aside
-    lock                         held while somebody trains here
-    *.tmp                        what is being written; left by a kill, removed by whoever trains here next
+    lock                         held while a process trains here
+    *.tmp                        what is being written; left by a kill, removed by the next training here
 
 Every file is replaced whole (`looped.checkpoints`); `metrics.jsonl` is only appended to, synced before each
 checkpoint, and cut back to the checkpoint when training goes on from there. Nothing here is ever run: files are
@@ -54,7 +54,7 @@ DAMAGED = "metrics.damaged.jsonl"  # lines of the metrics that could not be read
 LARGEST_CONFIG = 1 << 20  # bytes
 LARGEST_METRICS = 1 << 31  # bytes
 LARGEST_LINE = 1 << 20  # bytes of one line of the metrics
-LOOKING_S = 0.3  # whoever only looks whether a lock is held has it for far less
+LOOKING_S = 0.3  # a process that only checks a lock holds it for far less
 MOST_DIGITS = 19  # of a seed or a step
 
 
@@ -120,7 +120,7 @@ class Run:
             folder.mkdir(parents=True, exist_ok=True)
 
     def _clean(self) -> None:
-        """Removes what was half written here when somebody was killed; nobody else writes a run's files now."""
+        """Remove what a killed process left half written; no other process writes a run's files now."""
         for name, path in checkpoints.temporary_files(self.folder):
             if OWN.fullmatch(name):
                 path.unlink(missing_ok=True)

@@ -187,7 +187,7 @@ def _fail(sentence: str, status: int = 2) -> int:
 
 
 def _shortened(sentence: str, words: Sequence[str]) -> str:
-    """A sentence that repeats no argument at length, whoever wrote it; a file's name is left whole."""
+    """A sentence that repeats no argument at length; a file's name is left whole."""
     for word in sorted(
         {part for each in words for part in (each, *each.split("=", 1))}, key=len, reverse=True
     ):

@@ -42,7 +42,7 @@ from looped.tasks.base import Task
 from looped.tasks.families import UNIFORM
 
 DRAWN_AT_ONCE = 1024  # problems; what is drawn must not depend on a device's memory
-MOST_SAMPLES = 10**8  # beyond that somebody has mistyped
+MOST_SAMPLES = 10**8  # larger values are typing errors
 ORACLE, HALT = "oracle", "halt"
 
 

@@ -71,7 +71,7 @@ class Present:
     needed: Int[Tensor, "S N"]  # the oracle's T
     done: Bool[Tensor, "S N"] | None = None  # what the model says, if it can
     halting: Float[Tensor, "S N"] | None = None  # how surely it has halted, if it has a head
-    motion: Float[Tensor, "S N"] | None = None  # how far its state has moved, where somebody asked
+    motion: Float[Tensor, "S N"] | None = None  # how far its state has moved, where a rule needs it
 
 
 class OnlineRule(Rule):

@@ -3,7 +3,7 @@
     x = embed(tokens);  h = 0;  h = step(h, x) again and again;  logits = readout(h)
 
 `step` is the block with the input injected before it and the final norm after it, as in the authors' code. `unroll`
-yields the state after each step; whoever needs only step T stops asking. A fixed-depth Transformer is one step.
+yields the state after each step; a caller that needs only step T stops there. A fixed-depth Transformer is one step.
 
 Shapes: S seeds, B rows, L positions, D width, V vocabulary.
 """

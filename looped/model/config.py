@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from looped.errors import InputError
 from looped.model.halting import Halting
 
-# Beyond these somebody has mistyped.
+# Upper bounds; larger values are typing errors.
 DEEPEST = 10_000  # layers
 WIDEST = 1 << 20  # numbers of a state, or tokens
 LARGEST_EXPANSION = 1 << 10

@@ -11,7 +11,7 @@
 
 Without any of the embedding's kinds, `1 1 1 1 >` and `1 1 1 >` differ in nothing but how many equal keys `>` sees: a
 mean of equal values is that value, whatever their number and weights. Only T(n) can then tell the two apart well, and
-whoever trains without it needs a start.
+a model trained without it needs a start.
 
 Three small functions, one for each place where a kind may act; a kind that does not act there returns its input.
 """

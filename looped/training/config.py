@@ -22,7 +22,7 @@ Supervision = Literal["last", "best", "expected"]
 MOST_SEEDS = 1024  # of one run
 MOST_LOOPS = 1_000_000  # loop steps
 MOST_STEPS = 10**12  # gradient steps
-LARGEST_BATCH = 1 << 20  # problems, beyond which somebody has mistyped
+LARGEST_BATCH = 1 << 20  # problems; larger values are typing errors
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class TrainConfig:
 
     @property
     def name(self) -> str:
-        """What a run's folder is called unless somebody says otherwise."""
+        """The default name of the run's folder."""
         own = f"{self.task}-{self.method}-{self.recipe}"
         if self.block:
             own += "-" + self.block.rpartition(":")[2].lower()

@@ -4,7 +4,7 @@ A *stage* is a maximum length. With stratified lengths, row i of a batch draws i
 equal parts of 1..max: every length is equally likely over the batch, as with independent draws, but each row's
 number of loop steps is known to within one, so that the shapes of a stage never change. So is its size: with
 `trailing=own` nothing past it counts, and nothing past it has to be computed. Of independent draws, sorted, no more is
-known than how far each is likely to go (`seats`).
+known than how far each is likely to go (`row_capacity`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from looped import loops, methods, tasks
 from looped.training.config import TrainConfig
 
-RARE = 1e-7  # of batches that have more rows in the loop at some step than there are seats
+RARE = 1e-7  # probability that a batch exceeds the reserved row capacity at some step
 
 
 def max_length(config: TrainConfig, step: int) -> int:
@@ -120,7 +120,7 @@ def every_steps(config: TrainConfig, longest: int) -> list[int]:
     return [_bounds(config, n, n, variant)[1] for n in range(1, longest + 1) for variant in range(variants)]
 
 
-def seats(config: TrainConfig, longest: int) -> tuple[int, ...]:
+def row_capacity(config: TrainConfig, longest: int) -> tuple[int, ...]:
     """How many loop steps there are for each row of a batch of independent draws, sorted by T, longest first.
 
     A graph's shapes are fixed, and the middle one of 64 rows hardly ever needs as many steps as the longest. At each

@@ -20,7 +20,7 @@ class Interrupt:
         self._old: dict[int, Any] = {}
 
     def __call__(self) -> bool:
-        """Whether somebody asked to stop."""
+        """Whether a stop was requested."""
         return self.signal is not None
 
     @property

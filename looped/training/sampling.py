@@ -29,7 +29,7 @@ class Stage:
     row_size: int
     sizes: Int[Tensor, "B"]  # positions of each row that may count
     strata: Strata | None  # None: lengths are drawn independently
-    seats: Int[Tensor, "B"] | None  # loop steps reserved for each row, where they are fixed beforehand
+    row_capacity: Int[Tensor, "B"] | None  # loop steps reserved for each row, where they are fixed beforehand
     plan: Plan | None  # None: made anew for each batch
     part: Int[Tensor, "B"]
     parts: Int[Tensor, "B"]
@@ -48,19 +48,19 @@ def stage(
     """
     split = curriculum.strata(config, longest)
     plan: Plan | None = curriculum.plan(list(split.lower[rows]), list(split.upper[rows]))
-    seats, stratified = None, config.lengths == "stratified"
+    capacity, stratified = None, config.lengths == "stratified"
     if not stratified:
         plan = None
         if fixed:
-            seats = curriculum.seats(config, longest)
-            plan = curriculum.plan([1] * len(seats), list(seats))
+            capacity = curriculum.row_capacity(config, longest)
+            plan = curriculum.plan([1] * len(capacity), list(capacity))
 
     def tensor(values: tuple[int, ...]) -> Int[Tensor, "B"]:
         return torch.tensor(values, device=device)
 
     return Stage(
         longest, tasks.get(config.task).row_size(longest), tensor(split.size), split if stratified else None,
-        None if seats is None else tensor(seats), plan, tensor(split.part), tensor(split.parts),
+        None if capacity is None else tensor(capacity), plan, tensor(split.part), tensor(split.parts),
         tensor(split.first), tensor(split.last), tensor(split.variant),
         max(curriculum.every_steps(config, longest)),
     )  # fmt: skip
@@ -108,6 +108,6 @@ def _draw_one(
         return batch, lengths == stage.longest
     order = steps.argsort(descending=True, stable=True)
     batch = batch.rows(order)
-    if stage.seats is not None:  # a row that has none for its last steps is read before them
-        batch = replace(batch, steps=torch.minimum(batch.steps, stage.seats))
+    if stage.row_capacity is not None:  # a row that has none for its last steps is read before them
+        batch = replace(batch, steps=torch.minimum(batch.steps, stage.row_capacity))
     return batch, (lengths == stage.longest)[order]

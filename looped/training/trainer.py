@@ -25,8 +25,8 @@ from looped.runs import Run, load_seed, number, read_metrics
 from looped.tasks.base import LONGEST
 from looped.training import backends, curriculum, snapshot
 from looped.training.backends import Backend
-from looped.training.bystander import Bystander
 from looped.training.config import TrainConfig
+from looped.training.noop_run import NoOpRun
 from looped.training.progress import Clock, Listener, Report, SeedReport, Window
 from looped.training.watch import Watch
 from looped.training.world import World
@@ -87,7 +87,7 @@ def train(
     world = world or World()
     held: list[Run] = []
     world.from_leader(lambda: held.append(Run(folder, config)))
-    with held[0] if held else Bystander(folder, config) as run:
+    with held[0] if held else NoOpRun(folder, config) as run:
         training = _Training(
             config, run, torch.device(device), listeners, cadence or Cadence(), world, backend
         )

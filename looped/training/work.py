@@ -57,7 +57,7 @@ def of_stage(config: TrainConfig, longest: int, by: Way) -> Work:
     if not config.packs:
         sizes = (max(sizes),) * len(sizes)
     if config.lengths == "iid" and by != "cpu":
-        upper = curriculum.seats(config, longest)
+        upper = curriculum.row_capacity(config, longest)
     rows = list(zip(sizes, upper, strict=True))
     positions, d, e = sum(size * t for size, t in rows), model.width, model.expansion
     near = sum(size * min(t, config.backprop) for size, t in rows) if config.backprop else positions

@@ -142,8 +142,8 @@ def test_what_does_not_fit_is_said() -> None:
 
 def test_in_a_graph_independent_draws_have_seats_to_spare() -> None:
     paper = make("parity", "fop-loop-adaptive", "paper", (0,))
-    seats = sum(curriculum.seats(paper, 20))
-    assert work.of_stage(paper, 20, "fused").positions == seats * 22 < 0.8 * 64 * 20 * 22
+    capacity = sum(curriculum.row_capacity(paper, 20))
+    assert work.of_stage(paper, 20, "fused").positions == capacity * 22 < 0.8 * 64 * 20 * 22
     assert work.of_stage(paper, 20, "cpu").positions < 0.6 * 64 * 20 * 22
 
 

@@ -173,11 +173,11 @@ def test_independent_draws_find_their_seats(tiny, task_name: str, method_name: s
     lengths = torch.randint(1, 10, (5000, 64), generator=generator)
     variants = torch.randint(task.variants, (5000, 64), generator=generator)
     steps = method.steps(task, task.steps(lengths, variants), 12).sort(dim=1, descending=True).values
-    seats = torch.tensor(curriculum.seats(config, 9))
-    assert bool((steps <= seats).all())
-    assert int(seats[0]) == int(steps.max())
+    capacity = torch.tensor(curriculum.row_capacity(config, 9))
+    assert bool((steps <= capacity).all())
+    assert int(capacity[0]) == int(steps.max())
     if method.adaptive:
-        assert int(seats.sum()) < 0.85 * 64 * int(seats[0]), "and not all to the end"
+        assert int(capacity.sum()) < 0.85 * 64 * int(capacity[0]), "and not all to the end"
 
 
 @pytest.mark.parametrize("share", [Fraction(1, 20), Fraction(1, 2), Fraction(19, 20), Fraction(1)])

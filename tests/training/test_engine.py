@@ -105,10 +105,10 @@ def test_a_row_without_a_seat_is_read_where_its_seat_ends(tiny, monkeypatch: pyt
     engine = Engine(engine.config)
     engine.graphs = True
     stage = engine.stage(5)
-    assert stage.seats is not None
+    assert stage.row_capacity is not None
     batch, _ = engine.draw(stage)
-    assert bool((exact.steps > stage.seats).any())
-    assert torch.equal(batch.steps, torch.minimum(exact.steps, stage.seats))
+    assert bool((exact.steps > stage.row_capacity).any())
+    assert torch.equal(batch.steps, torch.minimum(exact.steps, stage.row_capacity))
     assert bool(engine._body(stage).loss.isfinite().all())
 
 

@@ -13,7 +13,7 @@ from looped.runs import Run
 from looped.training.config import TrainConfig
 
 
-class Bystander(Run):
+class NoOpRun(Run):
     """Takes what a run is given to keep, and keeps nothing."""
 
     def __init__(self, folder: Path, config: TrainConfig) -> None:
