@@ -17,7 +17,7 @@ from looped.errors import InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from looped.api import evaluate, train
+    from looped.api import data, evaluate, train
     from looped.model.config import ModelConfig
     from looped.model.looped import LoopedTransformer
     from looped.registry import register
@@ -31,6 +31,7 @@ __all__ = [
     "LoopedTransformer",
     "ModelConfig",
     "__version__",
+    "data",
     "evaluate",
     "load",
     "register",
@@ -42,6 +43,7 @@ __all__ = [
 _HOMES = {"load": "looped.solve", "pick": "looped.devices", "zoo": "looped.zoo.registry"}
 _LATER = {
     "train": "looped.api",
+    "data": "looped.api",
     "evaluate": "looped.api",
     "register": "looped.registry",
     "LoopedTransformer": "looped.model.looped",

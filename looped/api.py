@@ -1,14 +1,20 @@
-"""The public functions that train and measure: `looped.train` and `looped.evaluate`."""
+"""The public functions that draw data, train and measure: `looped.data`, `looped.train`, `looped.evaluate`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from looped import devices, registry
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from looped import devices, registry, tasks
+from looped.batches import Batch, lay_out
+from looped.errors import InputError
 from looped.evaluation import loading
 from looped.evaluation.measure import measure
+from looped.tasks.base import Task
 from looped.training import recipes
 from looped.training.backends import Backend
 from looped.training.config import TrainConfig
@@ -46,6 +52,40 @@ def train(
     return train_run(
         config, folder, devices.pick(device), backend=backend, time_limit_s=time_limit_s, stop=stop
     )
+
+
+class TaskData(IterableDataset[Batch]):
+    """Endless batches of fresh problems of a task, laid out for a model; what `looped.data` gives.
+
+    Lengths are drawn evenly from 1 to `max_length`. Each worker of a `DataLoader` (with `batch_size=None`) has a
+    stream of its own.
+    """
+
+    def __init__(self, task: Task, max_length: int, batch: int, seed: int, family: str) -> None:
+        super().__init__()
+        task.check_length(max_length)
+        task.check_family(family)
+        if batch < 1:
+            raise InputError(f"batch must be at least 1, not {batch}")
+        self.task, self.max_length, self.batch, self.seed, self.family = task, max_length, batch, seed, family
+
+    def __iter__(self) -> Iterator[Batch]:
+        worker = get_worker_info()
+        stream = 0 if worker is None else worker.id
+        generator = torch.Generator().manual_seed(self.seed * 1009 + stream)
+        task, size = self.task, (self.batch,)
+        while True:
+            lengths = torch.randint(1, self.max_length + 1, size, generator=generator)
+            variants = torch.randint(task.variants, size, generator=generator)
+            problems = task.sample(
+                lengths, generator, max_length=self.max_length, variants=variants, family=self.family
+            )
+            yield lay_out(problems, task.vocab, task.row_size(self.max_length))
+
+
+def data(task: str, *, max_length: int, batch: int = 64, seed: int = 0, family: str = "uniform") -> TaskData:
+    """A torch `IterableDataset` of batches: tokens, targets, loss_mask and steps, for a training loop of one's own."""
+    return TaskData(tasks.get(task), max_length, batch, seed, family)
 
 
 def with_block(config: TrainConfig, block: BlockOrName | None) -> TrainConfig:

@@ -20,11 +20,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar, overload
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from looped import batches
@@ -36,6 +36,7 @@ from looped.evaluation.reading import DIVERGED, is_done, rows_at_once, window_st
 from looped.loops import PLAIN, Loops
 from looped.methods import Method, largest_steps
 from looped.model.config import ModelConfig
+from looped.model.looped import LoopedTransformer, load_checkpoint_weights
 from looped.model.seeds import ModuleWeights, SeedModel, SeedWeights
 from looped.model.weights import Layout
 from looped.solve.answers import Answer, Answers, Step
@@ -63,11 +64,25 @@ class Solver:
     recipe: str = ""  # `compiled` for a program in weights
     loops: Loops = PLAIN  # how many steps its training gave a problem
     card: Card | None = None  # of a shipped model
+    row: Float[Tensor, "P"] | None = (
+        None  # the weights as the checkpoint has them, of a model of the stock block
+    )
 
     @property
     def rule(self) -> str:
         """The stopping rule it answers with unless told otherwise."""
         return "halt" if self.model.config.says_done else "oracle"
+
+    @cached_property
+    def net(self) -> LoopedTransformer:
+        """The model as an ordinary `nn.Module`, to look into or to train further; answers keep the loaded weights."""
+        if isinstance(self.weights, ModuleWeights):
+            return self.weights.nets[0]
+        if self.row is None:
+            raise InputError(f"the weights of {self.name} are not at hand as a module")
+        net = LoopedTransformer(self.model.config)
+        load_checkpoint_weights(net, Layout(self.model.config).to_dict(self.row))
+        return net
 
     @property
     def subject(self) -> Subject:

@@ -95,6 +95,7 @@ def _of_program(name: str, made: Compiled, device: torch.device | str) -> Solver
         made.card.max_length,
         recipe=solver.COMPILED,
         loops=loops.parse(start.loops(task.name)),  # the program's own steps, which may be more than T(n)
+        row=made.row,
     )
 
 
@@ -113,6 +114,7 @@ def _of_seed(name: str, path: Path, device: torch.device | str) -> Solver:
         trained.seed,
         config.recipe,
         loops.parse(config.loops),
+        row=None if config.block else trained.row,
     )
 
 
