@@ -104,7 +104,7 @@ def test_the_empty_answer_is_said(cli: Cli) -> None:
     [
         ("copy", "01a", "looped: "),
         ("copy", "", "looped: "),
-        ("addition", "11+1", "looped: "),
+        ("addition", "11+1+1", "looped: "),
         ("unique_set", "1 77", "looped: "),
         ("nothing", "1", "looped: unknown task 'nothing'; there are programs for parity, copy"),
         ("long_multiplication", "12*1", "looped: a question of long_multiplication looks like 110*101"),

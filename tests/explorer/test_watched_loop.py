@@ -149,7 +149,7 @@ def test_every_state_is_handed_to_whoever_keeps_it(registry: ModelRegistry) -> N
     [
         ("copy-compiled", "", 1.5, "empty question"),
         ("copy-compiled", "10a1", 1.5, "'a' is no bit"),
-        ("addition-compiled", "10+1", 1.5, "equally many digits"),
+        ("addition-compiled", "10+1+1", 1.5, "stands between two numbers"),
         ("copy-compiled", "1" * 3000, 1.5, "3000 characters"),
         ("copy-compiled", "1" * 300, 1.5, "length 300 is too long to watch here: 256"),
         ("copy-compiled", "1", 1.7, "1, 1.25, 1.5, 2, 3 times"),

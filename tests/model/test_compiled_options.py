@@ -103,7 +103,7 @@ def test_such_models_are_not_for_the_kernels() -> None:
     ("odd", "sentence"),
     [
         ({"running": 5}, "running heads must be between 0 and the 4 without a band, not 5"),
-        ({"before_bands": (0,)}, "bands must be at most 4 widths of at least 1"),
+        ({"before_bands": (0,)}, "bands must be at most 4 widths from 1 to"),
         ({"before": -1}, "before and relay must not be negative"),
         ({"relay": 17}, "nor relay above the width 16"),
         ({"halt": 16}, "halt must name an entry of the state, 0 to 15, not 16"),

@@ -106,7 +106,7 @@ def test_randomised_places_are_drawn_in_order_from_the_whole_range() -> None:
         ({"layers": 0}, "layers must be at least 1, not 0"),
         ({"vocab": 0}, "vocab must be at least 1"),
         ({"bands": (2,) * 5}, "bands must be at most 4 widths"),
-        ({"bands": (0,)}, "widths of at least 1"),
+        ({"bands": (0,)}, "4 widths from 1 to"),
         ({"positions": "sinusoidal"}, "unknown positions 'sinusoidal'; there are none, start, rotary"),
         ({"positions": "rotary", "heads": 32}, "rotary positions need an even head size, not 1"),
     ],

@@ -142,7 +142,7 @@ def test_what_cannot_be_read(tmp_path: Path, content: bytes, message: str) -> No
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot read .*: No such file"):
         check_file(tmp_path / "nothing.py")
-    with pytest.raises(InputError, match=r"cannot read .*: Is a directory"):
+    with pytest.raises(InputError, match=r"is a folder, not a regular file"):
         check_file(tmp_path)
 
 
