@@ -264,7 +264,7 @@ def _conclude(out: Path, pair: Sequence[Contestant], rows: Sequence[Row]) -> Non
         next(row.accuracy for row in rows if (row.method, row.length) == (each.config.method, ten))
         for each in pair
     )
-    note(f"wrote {out / 'png'}, {out / 'svg'}, {out / 'programs.svg'} and {out / 'results.json'}")
+    note(f"wrote {out / 'demo.png'}, {out / 'demo.svg'}, {out / 'programs.svg'} and {out / 'results.json'}")
     note(
         f"At ten times the training length the looped model is exactly right in {ours:.1%} of the cases, the ordinary "
         f"one of the same size in {other:.1%}."

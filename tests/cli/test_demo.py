@@ -59,7 +59,9 @@ def test_a_slow_machine_sits_the_exam_when_the_time_is_up(tmp_path: Path, cli: C
     code, _, err = cli("demo", "--out", tmp_path, "--steps", 100_000, "--samples", 1, "--seconds", 0.001)
     assert code == 0
     assert err.count("time was up after") == 2
-    assert (tmp_path / "demo.png").exists()
+    for name in ("demo.png", "demo.svg", "programs.svg", "results.json"):
+        assert (tmp_path / name).exists()
+        assert str(tmp_path / name) in err, "what was written is named"
 
 
 @pytest.mark.parametrize(
