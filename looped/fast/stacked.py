@@ -24,6 +24,7 @@ from looped.fast.packing import Packing
 from looped.model import positions
 from looped.model.config import ModelConfig
 from looped.model.halting import Gate, Head
+from looped.model.seeds import unroll
 from looped.model.weights import Layout
 
 
@@ -233,14 +234,7 @@ class StackedTransformer:
         self, weights: Prepared, tokens: Int[Tensor, "S B L"], steps: int, gate: Gate | None = None
     ) -> Iterator[Tensor]:
         """What can be read after step 1, 2, …, `steps`: the state, unless a halting head says otherwise."""
-        x = self.embed(weights, tokens)
-        gate = gate or self.gate(weights)
-        h: Tensor | None = None
-        seen = x
-        for _ in range(steps):
-            if not gate.finished:
-                seen, h = gate.after(self.step(weights, self.inject(h, x)))
-            yield seen
+        return unroll(self, weights, tokens, steps, gate)
 
 
 def head_of(weights: dict[str, Tensor], name: str) -> Head:

@@ -121,14 +121,21 @@ class ModuleStack:
         self, weights: ModuleWeights, tokens: Int[Tensor, "S B L"], steps: int, gate: Gate | None = None
     ) -> Iterator[Tensor]:
         """What can be read after step 1, 2, …, `steps`."""
-        x = self.embed(weights, tokens)
-        gate = gate or self.gate(weights)
-        h: Tensor | None = None
-        seen = x
-        for _ in range(steps):
-            if not gate.finished:
-                seen, h = gate.after(self.step(weights, self.inject(h, x)))
-            yield seen
+        return unroll(self, weights, tokens, steps, gate)
+
+
+def unroll(
+    model: SeedModel, weights: SeedWeights, tokens: Int[Tensor, "S B L"], steps: int, gate: Gate | None
+) -> Iterator[Tensor]:
+    """Walk the loop of any model of several seeds: what can be read after each step."""
+    x = model.embed(weights, tokens)
+    gate = gate or model.gate(weights)
+    h: Tensor | None = None
+    seen = x
+    for _ in range(steps):
+        if not gate.finished:
+            seen, h = gate.after(model.step(weights, model.inject(h, x)))
+        yield seen
 
 
 def _each(
