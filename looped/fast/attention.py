@@ -8,13 +8,15 @@ Shapes: N rows (seeds × batch), L positions, H heads, d head size, D = H·d.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from looped.fast import banded, kernels, short
+from looped.fast import kernels
 from looped.fast.packing import Packing
 from looped.model import positions
 from looped.model.config import ModelConfig
@@ -26,9 +28,6 @@ def attend(config: ModelConfig, qkv: Float[Tensor, "N L E"]) -> Float[Tensor, "N
     """Attention of every head over whole rows."""
     if kernels.suits(config, qkv):
         return kernels.attend(config, qkv)
-    rows, size, width = qkv.shape
-    if short.suits(config, packing := Packing.padded(rows, size), qkv):
-        return short.attend(config, packing, qkv.reshape(1, -1, width)).view(rows, size, -1)
     narrow = qkv.dtype.itemsize < 4 and not qkv.is_cuda
     wide = qkv.float() if narrow else qkv  # a CPU attends much faster in fp32 than in bf16
     return attend_after(config, wide, None)[0].to(qkv.dtype)
@@ -38,8 +37,6 @@ def attend_packed(
     config: ModelConfig, packing: Packing, qkv: Float[Tensor, "S R E"]
 ) -> Float[Tensor, "S R D"]:
     """Attention of every head over packed rows, those of one size together."""
-    if short.suits(config, packing, qkv):
-        return short.attend(config, packing, qkv)
     parts = torch.split(qkv, [rows * size for rows, size in packing.runs], dim=1)
     mixed = [
         attend(config, part.reshape(-1, size, part.shape[2])).view(len(qkv), -1, config.width)
@@ -139,9 +136,61 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, band: int, extra: Tensor | None) ->
     if extra is None and not band and queries == keys:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
     if extra is None and band and queries == keys and 4 * band <= keys:
-        return banded.attend(q, k, v, band)
+        return attend_banded(q, k, v, band)
     seen = visible(queries, keys, band, q.device)
     if extra is None:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
     mask = extra.masked_fill(~seen, float("-inf")).to(q.dtype)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def attend_banded(
+    q: Float[Tensor, "N H L d"], k: Float[Tensor, "N H L d"], v: Float[Tensor, "N H L d"], band: int
+) -> Float[Tensor, "N H L d"]:
+    """Every query's mixture of the last `band` values up to its own: time and memory L · band instead of L².
+
+    A query meets a key at distance s when keys are moved on by s positions, so a band of b is b products of whole
+    rows, number by number. Both directions are written out: nothing is moved, and no gradient is padded to be added.
+    """
+    out: Tensor = _Banded.apply(*(x.transpose(1, 2) for x in (q, k, v)), band)  # type: ignore[no-untyped-call]
+    return out.transpose(1, 2)
+
+
+class _Banded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, band: int) -> Tensor:
+        """Softmax of the scores at each distance, times the values there."""
+        fine = torch.promote_types(q.dtype, torch.float32)
+        scores = q.new_full((band, *q.shape[:3]), float("-inf"), dtype=fine)
+        for s, late, early in _shifts(q.shape[1], band):
+            scores[s, :, late] = (q[:, late] * k[:, early]).sum(-1)
+        share = scores.div_(math.sqrt(q.shape[-1])).softmax(0).to(v.dtype)
+        out = torch.zeros_like(v, memory_format=torch.contiguous_format)
+        for s, late, early in _shifts(q.shape[1], band):
+            out[:, late].addcmul_(share[s, :, late, :, None], v[:, early])
+        ctx.save_for_backward(q, k, v, share)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        """The gradients of queries, keys and values."""
+        (grad,) = grads
+        q, k, v, share = ctx.saved_tensors
+        by_share = torch.zeros_like(share)
+        for s, late, early in _shifts(q.shape[1], len(share)):
+            by_share[s, :, late] = (grad[:, late] * v[:, early]).sum(-1)
+        by_score = torch.ops.aten._softmax_backward_data(by_share, share, 0, share.dtype)
+        by_score /= math.sqrt(q.shape[-1])
+        by_q, by_k, by_v = (torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
+        for s, late, early in _shifts(q.shape[1], len(share)):
+            score, part = by_score[s, :, late, :, None], share[s, :, late, :, None]
+            by_q[:, late].addcmul_(score, k[:, early])
+            by_k[:, early].addcmul_(score, q[:, late])
+            by_v[:, early].addcmul_(part, grad[:, late])
+        return by_q, by_k, by_v, None
+
+
+def _shifts(size: int, band: int) -> Iterator[tuple[int, slice, slice]]:
+    """Each distance, the queries that have a key there, and those keys."""
+    for s in range(min(band, size)):
+        yield s, slice(s, size), slice(0, size - s)

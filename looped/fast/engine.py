@@ -22,8 +22,8 @@ from looped import loops, methods, tasks
 from looped.batches import Batch
 from looped.errors import InputError
 from looped.fast import build, folding, fused, kernels, reference, trajectory
-from looped.fast.accumulate import GradientStore
 from looped.fast.backprop import Noise, Outcome, backpropagate
+from looped.fast.folding import GradientStore
 from looped.fast.fused import FusedLoop
 from looped.fast.packing import Packing
 from looped.fast.stacked import Prepared, StackedTransformer

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from looped.fast import attention, banded
+from looped.fast import attention
 from looped.model.config import ModelConfig
 
 CONFIGS = [
@@ -105,7 +105,7 @@ def test_a_band_by_shifting_is_a_band_by_masking(band: int, size: int) -> None:
     qkv = torch.randn(3, 2, 4, size, 8, generator=generator).requires_grad_()
     mask = attention.visible(size, size, band, qkv.device)
     masked = torch.nn.functional.scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], attn_mask=mask)
-    shifted = banded.attend(qkv[0], qkv[1], qkv[2], band)
+    shifted = attention.attend_banded(qkv[0], qkv[1], qkv[2], band)
     torch.testing.assert_close(shifted, masked, rtol=1e-4, atol=1e-5)
     flow = torch.randn(masked.shape, generator=generator)
     slopes = (torch.autograd.grad(out, qkv, flow)[0] for out in (shifted, masked))

@@ -14,9 +14,9 @@ from ways import CUDA, NEEDS_GPU, WAYS, device_of, ops_of
 
 from looped.batches import Batch
 from looped.fast import fused, kernels
-from looped.fast.accumulate import GradientStore
 from looped.fast.backprop import backpropagate
 from looped.fast.engine import Engine
+from looped.fast.folding import GradientStore
 from looped.fast.fused import FusedLoop
 from looped.training.config import TrainConfig
 from looped.training.recipes import make

@@ -4,7 +4,6 @@ Every tensor is [S, rows, width] with contiguous rows and any stride between see
 buffer can be read and written in place; weights on their way into the loop and back have layers before the seeds.
 """
 
-from looped.fast.kernels.adamw import adamw
 from looped.fast.kernels.attention import (
     LONGEST,
     WIDEST,
@@ -14,7 +13,6 @@ from looped.fast.kernels.attention import (
     available,
     suits,
 )
-from looped.fast.kernels.fold import fold, fold_backward
 from looped.fast.kernels.narrow import narrow_layer, suits_narrow
 from looped.fast.kernels.rows import (
     boundary_backward,
@@ -26,6 +24,7 @@ from looped.fast.kernels.rows import (
     norm_backward,
     residual_norm,
 )
+from looped.fast.kernels.weights import adamw, fold, fold_backward
 
 __all__ = [
     "LONGEST",

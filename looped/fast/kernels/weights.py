@@ -1,6 +1,6 @@
-"""Folding norms into the matrices behind them, and its way back: one pass over the weights each.
+"""Folding norms into the matrices behind them, its way back, and AdamW: one pass over the weights each.
 
-`plain.py` says what both mean. Weights and their gradients are views into flat rows, [layers, S, …] with the same
+`reference.py` says what each means. Weights and their gradients are views into flat rows, [layers, S, …] with the same
 strides between layers and between seeds; what is folded, and its gradients, are [layers, S, …] in one piece.
 """
 
@@ -18,6 +18,7 @@ except ImportError:  # a CPU build of torch comes without
 TALL = (32, 64)  # rows and columns of a tile that goes down its columns
 WIDE = (8, 256)  # of one that goes along its rows
 DEEP = 128  # rows of a program that nothing is summed in
+FLAT = 2048  # numbers of a flat tile
 
 
 def fold(
@@ -46,6 +47,19 @@ def fold_backward(
         weight, scale, shift, grad.contiguous(), grad_bias.contiguous(), d_weight, d_bias, d_scale, d_shift,
         seeds, rows, columns, weight.stride(0), weight.stride(1),
         NORM=norm is not None, ROWS=WIDE[0], COLUMNS=WIDE[1], num_warps=4,
+    )  # fmt: skip
+
+
+def adamw(
+    weights: Tensor, grad: Tensor, mean: Tensor, square: Tensor, average: Tensor | None,
+    rates: Tensor, betas: tuple[float, float], decay: float, epsilon: float, ema: float,
+) -> None:  # fmt: skip
+    """One AdamW step in place, and the weights' average; `rates` [S, 5]: see `optimizer.adamw`."""
+    s, size = weights.shape
+    _adamw[(-(-size // FLAT), s)](
+        weights, grad, mean, square, weights if average is None else average, rates, size,
+        B1=betas[0], B2=betas[1], DECAY=decay, EPSILON=epsilon, EMA=ema if average is not None else 0.0,
+        BLOCK=FLAT, num_warps=8,
     )  # fmt: skip
 
 
@@ -110,3 +124,33 @@ if triton is not None:
         if NORM:
             tl.store(d_scale + at + row, tl.sum(by_sum, axis=1), mask=exists)
             tl.store(d_shift + at + row, tl.sum(plus_sum, axis=1), mask=exists)
+
+    @triton.jit
+    def _adamw(
+        weights, grad, mean, square, average, rates, size,
+        B1: tl.constexpr, B2: tl.constexpr, DECAY: tl.constexpr, EPSILON: tl.constexpr, EMA: tl.constexpr,
+        BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        """See `adamw`."""
+        seed = tl.program_id(1).to(tl.int64)
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        inside = at < size
+        place = seed * size + at
+        lr = tl.load(rates + seed * 5)
+        correct1 = tl.load(rates + seed * 5 + 1)
+        correct2 = tl.load(rates + seed * 5 + 2)
+        clip = tl.load(rates + seed * 5 + 3)
+        alive = tl.load(rates + seed * 5 + 4) > 0
+        g = tl.load(grad + place, mask=inside, other=0.0) * clip
+        g = tl.where(alive, g, 0.0)
+        m = tl.load(mean + place, mask=inside, other=0.0)
+        m += (g - m) * (1.0 - B1)
+        v = tl.load(square + place, mask=inside, other=0.0) * B2 + g * g * (1.0 - B2)
+        w = tl.load(weights + place, mask=inside, other=0.0) * (1.0 - lr * DECAY)
+        w -= (lr / correct1) * m / (tl.sqrt(v / correct2) + EPSILON)
+        tl.store(mean + place, m, mask=inside)
+        tl.store(square + place, v, mask=inside)
+        tl.store(weights + place, w, mask=inside)
+        if EMA > 0.0:
+            a = tl.load(average + place, mask=inside, other=0.0)
+            tl.store(average + place, tl.where(alive, a + (w - a) * (1.0 - EMA), a), mask=inside)
