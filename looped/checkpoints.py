@@ -17,6 +17,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import secrets
@@ -24,13 +25,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from looped import files
+from looped import files, serial
 from looped.errors import InputError
 
 Shapes = dict[str, tuple[int, ...]]
@@ -40,6 +43,8 @@ Verify = Callable[[Mapping[str, Tensor]], None]  # the same for the tensors them
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LARGEST = 1 << 36  # bytes of a checkpoint
+LARGEST_HEADER = 1 << 24  # bytes of its texts and shapes
+WIDEST = 8  # bytes of a number
 CHUNK = 1 << 24  # bytes written or hashed at once
 NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)
 TEMPORARY = re.compile(r"(.+)\.\d+-[0-9a-f]{16}\.tmp")  # the file that is written, by which process, a token
@@ -179,21 +184,22 @@ def load(
     """
     if not path.exists() or path.is_dir():
         raise InputError(f"there is no checkpoint {path}")
-    files.check_regular(path, "a checkpoint", LARGEST)
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata: Metadata = file.metadata() or {}
+        with files.open_regular(path, "a checkpoint", LARGEST) as file:
+            head, metadata, shapes = _header(file)
             if metadata.get("format") != kind:
                 raise InputError(f"{path} is a safetensors file, but not one of ours of the kind {kind!r}")
-            check(metadata, {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()})  # noqa: SIM118
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            check(metadata, shapes)
+            numbers = sum(map(math.prod, shapes.values()))
+            if os.fstat(file.fileno()).st_size > len(head) + WIDEST * numbers:
+                raise InputError(f"{path} is damaged: it is larger than what it says to hold")
+            tensors = from_bytes(head + file.read())
         claimed = metadata.pop("sha256", "")
         if digest(tensors, metadata) != claimed:
             raise InputError(f"{path} is damaged: its contents do not match its checksum")
         verify(tensors)
-    except (SafetensorError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{path} is truncated, damaged or no safetensors file ({reason})") from None
+    except (SafetensorError, KeyError) as error:  # KeyError: a type of number that torch does not have
+        raise InputError(_damaged(path, error)) from None
     except InputError as error:
         raise error if str(path) in str(error) else type(error)(f"{path}: {error}") from None
     return metadata, tensors
@@ -201,13 +207,41 @@ def load(
 
 def header(path: Path) -> Metadata:
     """The texts in a safetensors file of any kind; its tensors are neither read nor checked."""
-    files.check_regular(path, "a checkpoint", LARGEST)
     try:
-        with safe_open(path, framework="pt") as file:
-            return file.metadata() or {}
-    except (SafetensorError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{path} is truncated, damaged or no safetensors file ({reason})") from None
+        with files.open_regular(path, "a checkpoint", LARGEST) as file:
+            return _header(file)[1]
+    except SafetensorError as error:
+        raise InputError(_damaged(path, error)) from None
+
+
+def _header(file: IO[bytes]) -> tuple[bytes, Metadata, Shapes]:
+    """The start of a safetensors file up to its numbers, and what it says: texts, and the shapes of tensors."""
+    start = file.read(8)
+    size = int.from_bytes(start, "little")
+    text = file.read(size) if size <= LARGEST_HEADER else b""
+    if not len(start) == 8 or not 0 < len(text) == size:
+        raise SafetensorError("it ends within its header")
+    try:
+        data = serial.parse(text.decode("utf-8"), "its header")
+    except ValueError as error:
+        raise SafetensorError(str(error)) from None
+    metadata = data.pop("__metadata__", None) or {} if isinstance(data, dict) else None
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise SafetensorError("its header holds no texts")
+    assert isinstance(data, dict)
+    return start + text, metadata, {name: _shape(entry) for name, entry in data.items()}
+
+
+def _shape(entry: object) -> tuple[int, ...]:
+    match entry:
+        case {"shape": list(shape)} if all(type(n) is int and 0 <= n < serial.LARGEST_WHOLE for n in shape):
+            return tuple(shape)
+    raise SafetensorError("its header holds a tensor without a shape")
+
+
+def _damaged(path: Path, error: Exception) -> str:
+    reason = " ".join(str(error).split())[:200]
+    return f"{path} is truncated, damaged or no safetensors file ({reason})"
 
 
 def digest(tensors: Mapping[str, Tensor], metadata: Metadata) -> str:

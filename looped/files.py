@@ -53,11 +53,6 @@ def read_text(path: Path, kind: str, largest: int) -> str:
         raise InputError(f"{path} is not a text") from None
 
 
-def check_regular(path: Path, kind: str, largest: int) -> None:
-    """Raise unless `open_regular` would open it; for a library that opens files itself."""
-    open_regular(path, kind, largest).close()
-
-
 def _checked(path: Path, flags: int, kind: str, largest: int | None) -> int:
     """An open file's number, if it is a regular file and small enough."""
     handle = os.open(path, flags | WITHOUT_WAITING | getattr(os, "O_CLOEXEC", 0), 0o644)

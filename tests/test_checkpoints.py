@@ -78,10 +78,26 @@ def test_foreign_files_are_refused(tmp_path: Path, junk: bytes) -> None:
 
 
 def test_a_header_that_promises_the_moon_takes_no_memory(tmp_path: Path) -> None:
-    header = json.dumps({"a": {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}}).encode()
+    tensor = {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}
+    header = json.dumps({"__metadata__": {"format": KIND}, "a": tensor}).encode()
     (tmp_path / "x").write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * 64)
     with pytest.raises(InputError, match="truncated"):
         checkpoints.load(tmp_path / "x", KIND, anything)
+
+
+def test_a_sparse_file_is_refused_before_it_is_read(path: Path) -> None:
+    os.truncate(path, 1 << 35)
+    with pytest.raises(InputError, match="larger than what it says to hold"):
+        checkpoints.load(path, KIND, anything)
+    assert checkpoints.header(path)["format"] == KIND, "the header alone is read"
+
+
+def test_a_file_replaced_while_it_is_read_is_the_old_one(path: Path, tmp_path: Path) -> None:
+    """It is opened once: what is put in its place between the check and the reading is not looked at."""
+    (tmp_path / "other").write_bytes(b"no checkpoint")
+    metadata, tensors = checkpoints.load(path, KIND, lambda *_: os.replace(tmp_path / "other", path))
+    assert metadata["format"] == KIND
+    assert set(tensors) == set(TENSORS)
 
 
 def test_other_kinds_are_told_apart(path: Path, tmp_path: Path) -> None:

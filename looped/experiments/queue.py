@@ -194,10 +194,8 @@ def saved_step(path: Path) -> int | None:
         return None
     try:
         text = checkpoints.header(path).get("step", "")
-    except (InputError, OSError, RuntimeError):
-        return (
-            None  # damaged, or replaced by its run while it was being opened: torch says that by RuntimeError
-        )
+    except (InputError, OSError):
+        return None
     return int(text) if text.isdecimal() and len(text) < 19 else None
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from forked import FEW
 
-from looped import checkpoints, locks, runs, serial
+from looped import locks, runs, serial
 from looped.cli import sweep
 from looped.cli.sweep import StatusLines, StatusTable, totals
 from looped.errors import InputError
@@ -222,19 +222,6 @@ def test_the_live_table_shows_what_matters_most(small, capsys: pytest.CaptureFix
     live = StatusTable()
     live.show(batch, statuses)
     live.end()
-
-
-def test_a_checkpoint_replaced_while_it_is_opened_says_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / runs.STATE
-    file.write_bytes(b"any")
-
-    def replaced(*given: object, **named: object) -> None:
-        raise RuntimeError("size <50354> is smaller than the required mapping size <50362>")
-
-    monkeypatch.setattr(checkpoints, "safe_open", replaced)
-    assert queue.saved_step(file) is None
 
 
 def test_a_damaged_run_does_not_hide_the_others(small, cli, tmp_path: Path) -> None:
