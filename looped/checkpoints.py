@@ -240,7 +240,7 @@ def _shape(entry: object) -> tuple[int, ...]:
 
 
 def _damaged(path: Path, error: Exception) -> str:
-    reason = " ".join(str(error).split())[:200]
+    reason = "".join(filter(str.isprintable, " ".join(str(error).split())))[:200]
     return f"{path} is truncated, damaged or no safetensors file ({reason})"
 
 
