@@ -12,6 +12,8 @@ its run does not come to its end. Without `--url` a server is started for the oc
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.client
 import json
 import random
 import signal
@@ -19,7 +21,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -43,6 +44,15 @@ class Args:
     """A running explorer's address; by default one is started."""
     json: bool = False
     """One JSON object."""
+
+
+@dataclass(frozen=True)
+class ExplorerAddress:
+    """Where an explorer listens, and the cookie that it wants to see."""
+
+    host: str
+    port: int
+    cookie: str = ""
 
 
 @dataclass
@@ -88,23 +98,22 @@ def spread(seconds: list[float]) -> dict[str, float]:
     }
 
 
-async def put_under_load(host: str, port: int, clients: int, seconds: float, length: int = 0) -> LoadResult:
+async def put_under_load(at: ExplorerAddress, clients: int, seconds: float, length: int = 0) -> LoadResult:
     """So many clients for so long, asking questions of one length, or of several where it is 0."""
     result = LoadResult()
-    status, body = await request(host, port, "/api/catalogue", None)
+    status, body = await request(at, "/api/catalogue", None)
     if status != 200:
-        raise InputError(f"there is no explorer at {host}:{port}: it answers {status}")
+        raise InputError(f"there is no explorer at {at.host}:{at.port}: it answers {status}")
     models = json.loads(body)["models"]
     if not models:
         raise InputError("the explorer has no model to ask")
     until = time.monotonic() + seconds
-    await asyncio.gather(*(_client(host, port, models, until, i, length, result) for i in range(clients)))
+    await asyncio.gather(*(_client(at, models, until, i, length, result) for i in range(clients)))
     return result
 
 
 async def _client(
-    host: str,
-    port: int,
+    at: ExplorerAddress,
     models: list[dict[str, object]],
     until: float,
     number: int,
@@ -118,29 +127,27 @@ async def _client(
         key, longest = str(model["key"]), int(str(model["longest"]))
         length = min(longest, wanted or dice.choice((4, 8, 12, 20, 30)))
         drawn = await _timed(
-            host, port, "/api/draw", {"model": key, "length": length, "seed": dice.randrange(2**40)}, result
+            at, "/api/draw", {"model": key, "length": length, "seed": dice.randrange(2**40)}, result
         )
         if drawn is None:
             continue
         asked = {"model": key, "question": json.loads(drawn)["question"]}
         if dice.random() < 0.1:
-            await _called_off(host, port, asked, result)
+            await _called_off(at, asked, result)
             continue
-        ran = await _timed(host, port, "/api/run", asked, result)
+        ran = await _timed(at, "/api/run", asked, result)
         if ran is not None and b'"kind":"end"' not in ran:
             result.failures.append("a run without an end")
-        await _timed(host, port, "/api/program", asked, result)
+        await _timed(at, "/api/program", asked, result)
         look = {**asked, "step": dice.randint(1, length), "layer": 0, "head": 0}
-        await _timed(host, port, "/api/attention", look, result)
+        await _timed(at, "/api/attention", look, result)
 
 
-async def _timed(
-    host: str, port: int, path: str, body: dict[str, object], result: LoadResult
-) -> bytes | None:
+async def _timed(at: ExplorerAddress, path: str, body: dict[str, object], result: LoadResult) -> bytes | None:
     began = time.monotonic()
     try:
         async with asyncio.timeout(PATIENCE):
-            status, answer = await request(host, port, path, body)
+            status, answer = await request(at, path, body)
     except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError) as error:
         result.failures.append(f"{path}: {type(error).__name__} {error}")
         return None
@@ -151,11 +158,11 @@ async def _timed(
     return answer
 
 
-async def _called_off(host: str, port: int, body: dict[str, object], result: LoadResult) -> None:
+async def _called_off(at: ExplorerAddress, body: dict[str, object], result: LoadResult) -> None:
     """Ask, wait for the first words of the answer, and go away."""
     try:
-        reader, writer = await asyncio.open_connection(host, port)
-        writer.write(_message(host, port, "/api/run", body))
+        reader, writer = await asyncio.open_connection(at.host, at.port)
+        writer.write(_message(at, "/api/run", body))
         async with asyncio.timeout(PATIENCE):
             await reader.read(1024)
         writer.close()
@@ -164,11 +171,11 @@ async def _called_off(host: str, port: int, body: dict[str, object], result: Loa
         result.failures.append(f"called off: {type(error).__name__} {error}")
 
 
-async def request(host: str, port: int, path: str, body: dict[str, object] | None) -> tuple[int, bytes]:
+async def request(at: ExplorerAddress, path: str, body: dict[str, object] | None) -> tuple[int, bytes]:
     """One request over a connection of its own: the status and the whole body."""
-    reader, writer = await asyncio.open_connection(host, port, limit=1 << 24)
+    reader, writer = await asyncio.open_connection(at.host, at.port, limit=1 << 24)
     try:
-        writer.write(_message(host, port, path, body))
+        writer.write(_message(at, path, body))
         head = await reader.readuntil(b"\r\n\r\n")
         rest = await reader.read(-1)
     finally:
@@ -177,11 +184,13 @@ async def request(host: str, port: int, path: str, body: dict[str, object] | Non
     return status, _joined(rest) if b"transfer-encoding: chunked" in head.lower() else rest
 
 
-def _message(host: str, port: int, path: str, body: dict[str, object] | None) -> bytes:
+def _message(at: ExplorerAddress, path: str, body: dict[str, object] | None) -> bytes:
     data = b"" if body is None else json.dumps(body).encode()
     kind = f"content-type: application/json\r\ncontent-length: {len(data)}\r\n" if body is not None else ""
     verb = "GET" if body is None else "POST"
-    return f"{verb} {path} HTTP/1.1\r\nhost: {host}:{port}\r\n{kind}connection: close\r\n\r\n".encode() + data
+    cookie = f"cookie: {at.cookie}\r\n" if at.cookie else ""
+    head = f"{verb} {path} HTTP/1.1\r\nhost: {at.host}:{at.port}\r\n{kind}{cookie}connection: close\r\n\r\n"
+    return head.encode() + data
 
 
 def _joined(rest: bytes) -> bytes:
@@ -198,7 +207,7 @@ def _joined(rest: bytes) -> bytes:
         rest = rest[size + 2 :]
 
 
-@contextmanager
+@contextlib.contextmanager
 def started() -> Iterator[str]:
     """An explorer in a process of its own, on any free port; yields its address."""
     command = [sys.executable, "-m", "looped", "explore", "--no-open", "--json", "--port", "0"]
@@ -245,7 +254,17 @@ def _at(url: str, args: Args) -> LoadResult:
     where = urlsplit(url)
     if where.hostname not in ("127.0.0.1", "localhost", "::1") or where.port is None:
         raise InputError(f"--url must be an explorer's address on this machine, not {url[:60]!r}")
-    return asyncio.run(put_under_load(where.hostname, where.port, args.clients, args.seconds, args.length))
+    at = ExplorerAddress(where.hostname, where.port, cookie(url) if where.query else "")
+    return asyncio.run(put_under_load(at, args.clients, args.seconds, args.length))
+
+
+def cookie(url: str) -> str:
+    """What an explorer gives a browser that opens the address it printed."""
+    where = urlsplit(url)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=PATIENCE)
+    with contextlib.closing(connection):
+        connection.request("GET", f"{where.path}?{where.query}")
+        return (connection.getresponse().getheader("set-cookie") or "").partition(";")[0]
 
 
 def main() -> int:

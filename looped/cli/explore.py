@@ -1,7 +1,7 @@
 """`looped explore`: a page on this machine on which one asks a model a question and watches its loop.
 
 $ looped explore --model runs/copy-fop-loop-adaptive-quick
-the explorer is at http://127.0.0.1:8642/ (Ctrl-C ends it)
+the explorer is at http://127.0.0.1:8642/?token=vSxS6VpLhVEKP0Q8xRCBcDIYkUoZ4ZC0 (Ctrl-C ends it)
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ class ExploreArgs:
     """The port; by default 8642, or any free one if that is taken."""
     no_open: bool = False
     """Do not open the page in a browser."""
+    no_token: bool = False
+    """Let every user of this machine use the explorer: no token in its address."""
     model: Annotated[tuple[Path, ...], Option("PATH…")] = ()
     """Models besides the shipped and the compiled ones: checkpoints, run folders, what `looped compile` wrote."""
     block: Annotated[str, Option("FILE.py:Name", default="")] = ""
@@ -40,6 +42,7 @@ def run(args: ExploreArgs) -> int:
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     from looped.explorer import app, models
     from looped.explorer.app import Explorer
+    from looped.explorer.security import Token
 
     if args.block:
         resolve(args.block)
@@ -49,12 +52,16 @@ def run(args: ExploreArgs) -> int:
         for problem in registry.problems:
             note(f"left out: {problem}")
 
+        token = None if args.no_token else Token(bound.getsockname()[1])
+        url = app.address(bound, token.text if token else "")
+
         def ready() -> None:
             if args.json:
-                print_json({"url": app.address(bound), "models": list(registry)})
+                print_json({"url": url, "models": list(registry)})
             else:
-                print(f"the explorer is at {app.address(bound)} (Ctrl-C ends it)")
+                print(f"the explorer is at {url} (Ctrl-C ends it)")
             sys.stdout.flush()  # a reader of a pipe waits for it
 
-        app.serve(Explorer(registry).app(), bound, not args.no_open, ready)
+        page = "" if args.no_open else app.address(bound, token.once() if token else "")
+        app.serve(Explorer(registry).app(token), bound, page, ready)
     return 0

@@ -44,7 +44,7 @@ from looped.explorer import program, protocol, queries
 from looped.explorer.cache import StateCache
 from looped.explorer.models import STRETCHES, USUAL_STRETCH, Model, ModelRegistry, Query, read_query
 from looped.explorer.queries import WatchedLoop
-from looped.explorer.security import LIMITS, Limits, SecurityMiddleware
+from looped.explorer.security import LIMITS, BoundedConnection, Limits, SecurityMiddleware, Token
 from looped.explorer.workers import QueueFull, WorkerPool
 
 T = TypeVar("T")
@@ -62,8 +62,8 @@ class Explorer:
         self.files = static_files()
         self.catalogue = _catalogue(registry, limits)
 
-    def app(self) -> Starlette:
-        """The web application."""
+    def app(self, token: Token | None = None) -> Starlette:
+        """The web application; every request to it needs the token, if there is one."""
         post = ["POST"]
         return Starlette(
             routes=[
@@ -75,7 +75,7 @@ class Explorer:
                 Route("/api/program", self.program, methods=post),
                 Route("/api/attention", self.attention, methods=post),
             ],
-            middleware=[Middleware(SecurityMiddleware)],
+            middleware=[Middleware(SecurityMiddleware, token=token)],
             exception_handlers={
                 InputError: _refused,
                 HTTPException: _refused,
@@ -329,16 +329,16 @@ def listen(port: int | None) -> socket.socket:
     raise InputError(f"port {port} is taken; choose another with --port, or leave it out for any free one")
 
 
-def address(bound: socket.socket) -> str:
+def address(bound: socket.socket, token: str = "") -> str:
     """Where a browser finds the page."""
-    return f"http://{ADDRESS}:{bound.getsockname()[1]}/"
+    return f"http://{ADDRESS}:{bound.getsockname()[1]}/" + (f"?token={token}" if token else "")
 
 
 def server(app: ASGIApp, limits: Limits = LIMITS) -> uvicorn.Server:
     """A server for the application, not started yet."""
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=BoundedConnection,
         ws="none",
         lifespan="off",
         log_level="warning",
@@ -346,18 +346,18 @@ def server(app: ASGIApp, limits: Limits = LIMITS) -> uvicorn.Server:
         proxy_headers=False,
         server_header=False,
         limit_concurrency=limits.connections,
-        backlog=limits.connections,
-        timeout_keep_alive=30,
+        backlog=limits.connections // 2,  # so many are accepted at once, before any of them gives way
+        timeout_keep_alive=limits.header_seconds,
         timeout_graceful_shutdown=1,
         h11_max_incomplete_event_size=limits.header,
     )
     return uvicorn.Server(config)
 
 
-def serve(app: ASGIApp, bound: socket.socket, open_page: bool, ready: Callable[[], None]) -> None:
-    """Serve until Ctrl-C; opens the page in a browser if asked to."""
+def serve(app: ASGIApp, bound: socket.socket, page: str, ready: Callable[[], None]) -> None:
+    """Serve until Ctrl-C; opens a page in a browser if it is given one's address."""
     ready()
-    if open_page:
-        webbrowser.open(address(bound))
+    if page:
+        webbrowser.open(page)
     with contextlib.suppress(KeyboardInterrupt):  # which uvicorn raises again when it has closed everything
         server(app).run(sockets=[bound])

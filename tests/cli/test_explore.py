@@ -1,25 +1,34 @@
 from __future__ import annotations
 
+import http.client
 import json
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from looped.explorer import app
 
 
-def test_the_command_serves_until_it_is_interrupted() -> None:
-    words = [sys.executable, "-m", "looped", "explore", "--no-open", "--json", "--port", "0"]
+@pytest.mark.parametrize("more", [[], ["--no-token"]])
+def test_the_command_serves_until_it_is_interrupted(more: list[str]) -> None:
+    words = [sys.executable, "-m", "looped", "explore", "--no-open", "--json", "--port", "0", *more]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         told = json.loads(process.stdout.readline())
-        with urllib.request.urlopen(told["url"], timeout=20) as answer:
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with browser.open(told["url"], timeout=20) as answer:
             assert b"looped explorer" in answer.read()
+            assert answer.geturl() == told["url"].partition("?")[0], "the token has left the address"
+        assert ("?token=" in told["url"]) == (not more)
+        stranger = http.client.HTTPConnection("127.0.0.1", urlsplit(told["url"]).port, timeout=20)
+        stranger.request("GET", "/api/catalogue")
+        assert stranger.getresponse().status == (200 if more else 403)
+        stranger.close()
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (0, "", "")
@@ -56,15 +65,20 @@ def test_a_port_that_is_taken_is_named_and_the_usual_one_gives_way(monkeypatch: 
             assert second.getsockname()[1] != port
 
 
-def test_the_page_is_opened_in_a_browser_if_not_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_opened_in_a_browser_if_not_told_otherwise(
+    cli: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[str] = []
     monkeypatch.setattr(app.webbrowser, "open", opened.append)
     monkeypatch.setattr(app.uvicorn.Server, "run", lambda self, sockets: None)
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        app.serve(None, bound, True, lambda: None)  # type: ignore[arg-type]
-        app.serve(None, bound, False, lambda: None)  # type: ignore[arg-type]
-        assert opened == [app.address(bound)]
+    _, out, _ = cli("explore", "--port", "0")
+    cli("explore", "--port", "0", "--no-open")
+    _, plain, _ = cli("explore", "--port", "0", "--no-token")
+    first, second = opened
+    assert first not in out, "other users see a browser's command line: its token is good for one visit"
+    assert first.partition("?token=")[0] in out
+    assert second in plain
+    assert second.endswith("/")
 
 
 def test_the_files_of_the_page_are_part_of_the_package() -> None:

@@ -18,6 +18,7 @@ from running_server import Running
 from looped.explorer import app, models
 from looped.explorer.app import Explorer
 from looped.explorer.models import ModelRegistry
+from looped.explorer.security import Token
 from looped.model.weights import Layout
 from looped.runs import Run
 from looped.training import recipes
@@ -49,12 +50,13 @@ def registry(untrained: Path) -> ModelRegistry:
 def running(registry: ModelRegistry) -> Iterator[Running]:
     explorer = Explorer(registry)
     bound = app.listen(0)
-    server = app.server(explorer.app())
+    token = Token(bound.getsockname()[1])
+    server = app.server(explorer.app(token))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    yield Running(app.address(bound), bound.getsockname()[1], explorer)
+    yield Running(app.address(bound), bound.getsockname()[1], explorer, token)
     server.should_exit = True
     thread.join(timeout=10)
     explorer.pool.close()

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import http.client
 import json
+import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -16,10 +17,10 @@ import pytest
 from running_server import Running
 
 from looped import tasks
-from looped.explorer import app, queries
+from looped.explorer import app, queries, security
 from looped.explorer.models import read_query
 from looped.explorer.queries import WatchedLoop
-from looped.explorer.security import LIMITS
+from looped.explorer.security import LIMITS, STRANGER, BoundedConnection, Token
 
 JSON = {"content-type": "application/json"}
 
@@ -30,10 +31,11 @@ def call(
     """One request: status, headers, body."""
     connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=30)
     try:
+        headers = {"cookie": running.cookie, **(headers or {})}
         if body is None:
-            connection.request("GET", path, headers=headers or {})
+            connection.request("GET", path, headers=headers)
         else:
-            connection.request("POST", path, json.dumps(body), {**JSON, **(headers or {})})
+            connection.request("POST", path, json.dumps(body), {**JSON, **headers})
         answer = connection.getresponse()
         return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
     finally:
@@ -135,7 +137,7 @@ def test_a_client_that_goes_away_ends_its_run(running: Running, monkeypatch: pyt
     monkeypatch.setattr(WatchedLoop, "advance", slowly)
     body = json.dumps({"model": "copy-compiled", "question": "01" * 100}).encode()
     with socket.create_connection(("127.0.0.1", running.port)) as client:
-        client.sendall(_post("/api/run", body))
+        client.sendall(_known(running, _post("/api/run", body)))
         assert client.recv(4096)
     time.sleep(0.3)
     done = watches[-1].done
@@ -151,6 +153,11 @@ def _post(
     return (
         f"POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n{extra}\r\n"
     ).encode() + body
+
+
+def _known(running: Running, request: bytes) -> bytes:
+    """The same request with the cookie that a browser would send."""
+    return request.replace(b"\r\n", f"\r\ncookie: {running.cookie}\r\n".encode(), 1)
 
 
 def _get(
@@ -200,6 +207,14 @@ MALFORMED: dict[str, bytes] = {
     "another site's origin": _post("/api/run", b"{}", "origin: http://evil.example\r\n"),
     "the null origin": _post("/api/run", b"{}", "origin: null\r\n"),
     "another site's page": _get("/api/catalogue", "host: 127.0.0.1\r\nsec-fetch-site: cross-site\r\n"),
+    "another origin after ours": _post(
+        "/api/run", b"{}", "origin: http://127.0.0.1\r\norigin: http://evil.example\r\n"
+    ),
+    "our origin twice": _get("/", "host: 127.0.0.1\r\n" + 2 * "origin: http://127.0.0.1\r\n"),
+    "two sites": _get("/", "host: 127.0.0.1\r\nsec-fetch-site: none\r\nsec-fetch-site: cross-site\r\n"),
+    "two types": _post("/api/run", b"{}", "content-type: text/plain\r\n"),
+    "a long path": _get("/" + "a" * LIMITS.address),
+    "a long query": _get("/?" + "a" * LIMITS.address),
     "an upgrade": _get("/", "host: 127.0.0.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n"),
     "an endless header": _get("/", f"host: 127.0.0.1\r\nx: {'a' * 3 * LIMITS.header}\r\n"),
     "an endless path": _get("/" + "a" * 3 * LIMITS.header),
@@ -249,10 +264,11 @@ def test_a_malformed_request_is_refused(running: Running, name: str) -> None:
     with socket.create_connection(("127.0.0.1", running.port), timeout=20) as client:
         client.settimeout(20)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # refused before it was all told
-            client.sendall(MALFORMED[name])
+            client.sendall(_known(running, MALFORMED[name]))
         answer = client.recv(65536)
     status = int(answer.split(b" ", 2)[1])
     assert 400 <= status < 500, answer[:300]
+    assert STRANGER.encode() not in answer, "refused for what it asks"
     assert b"root:" not in answer
     assert b"Traceback" not in answer
 
@@ -272,7 +288,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(running.explorer, "limits", replace(LIMITS, body_seconds=0.2))
     with socket.create_connection(("127.0.0.1", running.port), timeout=20) as client:
-        client.sendall(_post("/api/run", b"{}")[:-1])
+        client.sendall(_known(running, _post("/api/run", b"{}"))[:-1])
         assert b" 408 " in client.recv(4096)
 
 
@@ -294,3 +310,120 @@ def _own_addresses() -> Iterator[str]:
     for found in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET):
         if not str(found[4][0]).startswith("127."):
             yield str(found[4][0])
+
+
+# --- the token -----------------------------------------------------------------------------------------------
+def test_the_first_visit_turns_the_token_into_a_cookie(running: Running) -> None:
+    query = running.page.removeprefix(running.url)
+    status, headers, body = call(running, f"/{query}", headers={"cookie": ""})
+    assert (status, headers["location"], body) == (303, "/", b"")
+    assert headers["set-cookie"] == f"{running.cookie}; HttpOnly; SameSite=Strict; Path=/"
+    assert headers["cache-control"] == "no-store"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert call(running, "/", headers={"cookie": f"other=1; {running.cookie}"})[0] == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/static/main.js", "/static/absent.js", "/api/catalogue", "/api/run", "/x"]
+)
+@pytest.mark.parametrize(
+    "cookie",
+    ["", "NAME=", "NAME=wrong", "other=TOKEN", "NAME=TOKENx", "NAME=\xe9", "TOKEN", "name=TOKEN"],
+)
+def test_who_lacks_the_token_learns_nothing(running: Running, path: str, cookie: str) -> None:
+    text = running.token.text.upper() if cookie == "name=TOKEN" else running.token.text
+    cookie = cookie.replace("NAME", running.token.cookie).replace("TOKEN", text)
+    body = {"model": "copy-compiled", "question": "1"} if path == "/api/run" else None
+    status, headers, answer = call(running, path, body, {"cookie": cookie})
+    assert (status, json.loads(answer)["error"]) == (403, STRANGER)
+    assert "set-cookie" not in headers
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/?token=", 403), ("/?token=wrong", 403), ("/?token=%C3%A9", 403), ("/?token=\xe9", 400), ("/?Token=x", 400),
+     ("/static/main.js?token=TOKEN", 400), ("/api/catalogue?token=TOKEN", 400), ("/?x=1&token=TOKEN", 400)],
+)  # fmt: skip
+def test_a_wrong_token_is_refused(running: Running, path: str, status: int) -> None:
+    request = _known(running, _get(path.replace("TOKEN", running.token.text)))
+    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as client:
+        client.sendall(request)
+        answer = client.recv(65536)
+    assert int(answer.split(b" ", 2)[1]) == status, answer
+    assert b"set-cookie" not in answer
+
+
+def test_a_token_for_one_visit_is_used_up() -> None:
+    token = Token(8642)
+    once = token.once().encode()
+    assert not token.visit(b"")
+    assert token.visit(once)
+    assert not token.visit(once)
+    assert token.visit(token.text.encode())
+    assert token.visit(token.text.encode()), "the printed one stays good"
+    assert Token(8642).text != token.text
+
+
+# --- connections without a request ---------------------------------------------------------------------------
+HALF = (b"", b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx: ")
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Room for both ends of many connections in this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_files")
+def test_many_half_open_connections_shut_nobody_out(running: Running) -> None:
+    with contextlib.ExitStack() as stack:
+        for number in range(1100):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", running.port), timeout=20))
+            with contextlib.suppress(OSError):
+                client.sendall(HALF[number % len(HALF)])
+            if number % 100 == 99:
+                began = time.monotonic()
+                assert call(running, "/")[0] == 200
+                assert time.monotonic() - began < 5
+        assert len(BoundedConnection.waiting) <= LIMITS.idle
+
+
+@pytest.mark.parametrize("after", ["nothing", "half a request", "drops of a request", "an answer"])
+def test_a_connection_without_a_request_is_closed(
+    running: Running, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    monkeypatch.setattr(security, "LIMITS", replace(LIMITS, header_seconds=1))
+    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as client:
+        if after == "an answer":
+            client.sendall(_known(running, _get("/api/catalogue")))
+            assert client.recv(12) == b"HTTP/1.1 200"
+        elif after != "nothing":
+            client.sendall(HALF[1])
+        began = time.monotonic()
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError, TimeoutError):
+            while time.monotonic() - began < 10:
+                client.settimeout(0.2 if "drops" in after else 15)
+                with contextlib.suppress(TimeoutError):
+                    if not client.recv(1 << 20):
+                        break
+                if "drops" in after:
+                    client.sendall(b"a")
+        assert time.monotonic() - began < 5
+
+
+def test_a_long_answer_outlives_the_time_for_headers(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(security, "LIMITS", replace(LIMITS, header_seconds=1))
+    original = WatchedLoop.advance
+
+    def slowly(self: WatchedLoop, seconds: float, most: int | None = None) -> object:
+        time.sleep(0.4)
+        return original(self, 0.0, 1)
+
+    monkeypatch.setattr(WatchedLoop, "advance", slowly)
+    told = lines(running, {"model": "copy-compiled", "question": "1"})
+    assert told[-1]["kind"] == "end"

@@ -11,7 +11,8 @@ from benchmarks import explorer_load
 
 
 def test_a_hundred_clients_at_once_are_all_served(running: Running) -> None:
-    result = asyncio.run(explorer_load.put_under_load("127.0.0.1", running.port, 100, 2.0))
+    at = explorer_load.ExplorerAddress("127.0.0.1", running.port, explorer_load.cookie(running.page))
+    result = asyncio.run(explorer_load.put_under_load(at, 100, 2.0))
     assert result.failures == []
     assert len(result.all) >= 100
     assert running.explorer.pool.waiting == 0

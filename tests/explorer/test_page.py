@@ -42,7 +42,7 @@ def visit(browser: Any, running: Running) -> Iterator[Callable[..., Any]]:
         )
         page.on("pageerror", lambda error: trouble.append(str(error)))
         page.on("request", lambda request: hosts.add(re.sub(r"^(\w+://[^/]+/).*", r"\1", request.url)))
-        page.goto(f"{running.url}#{state}")
+        page.goto(f"{running.page}#{state}")
         return page
 
     yield open_page
@@ -343,3 +343,19 @@ def test_a_long_question_shows_progress_and_can_be_cancelled(
     monkeypatch.setattr(WatchedLoop, "advance", original)
     read_query(page, "110")
     assert answer(page) == ("110", "✓ right")
+
+
+def test_the_token_leaves_the_address_and_a_stranger_is_told_what_to_open(
+    visit: Callable[..., Any], browser: Any, running: Running
+) -> None:
+    page = visit(asked("copy", "10"))
+    page.wait_for_selector(SETTLED)
+    assert page.url.startswith(f"{running.url}#task=copy"), "what stood behind the # stays"
+    assert page.evaluate("document.cookie") == "", "no script can read it"
+    page.reload()
+    page.wait_for_selector(SETTLED)
+    stranger = browser.new_context()
+    other = stranger.new_page()
+    assert other.goto(running.url).status == 403
+    assert "open the address that `looped explore` printed" in other.inner_text("body")
+    stranger.close()
