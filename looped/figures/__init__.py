@@ -6,16 +6,12 @@ A row is what `looped evaluate` writes, `{"task", "method", "seed", "length", "s
 
     reading.py        rows and metrics from files, checked
     style.py          house style, panels, legend, `save`
-    curves.py         exact match against length; accuracy and confidence after every loop step; a run's loss
+    curves.py         exact match by length or loop step, a run's loss, learned halting, programs at work
     length_sweep.py   how far every seed is exact
-    halting.py        accuracy and steps of learned halting
-    programs.py       n-RASP-L programs at work
 """
 
-from looped.figures.curves import accuracy_by_length, by_step, training
-from looped.figures.halting import halting, is_halting
+from looped.figures.curves import accuracy_by_length, by_step, halting, is_halting, programs, training
 from looped.figures.length_sweep import length_sweep, read_length_sweeps
-from looped.figures.programs import programs
 from looped.figures.reading import read_metrics, read_rows
 from looped.figures.style import COLOURS, STYLE, SUFFIXES, save
 
