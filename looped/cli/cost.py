@@ -15,8 +15,8 @@ from typing import Annotated
 from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json, print_table
 from looped.serial import to_json
-from looped.training import rates, recipes
-from looped.training.cost import Cost, estimate
+from looped.training import recipes
+from looped.training.cost import Cost, device, estimate
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class CostArgs:
 
 def run(args: CostArgs) -> int:
     """Print what the run costs."""
-    on = rates.device(args.device)
+    on = device(args.device)
     config = recipes.with_fields(
         recipes.make(args.task, args.method, args.recipe, (0,)), [f"seeds={args.seeds}", *args.set]
     )

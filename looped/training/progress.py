@@ -19,9 +19,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from looped import methods, tasks
 from looped.evaluation.measure import Row
-from looped.training import curriculum
 from looped.training.config import TrainConfig
 
 
@@ -163,66 +161,3 @@ class Window:
         )
         rows = [[x if math.isfinite(x) else None for x in column] for column in means.T.tolist()]
         return rows, fetched[6].bool().tolist(), int(steps[0])
-
-
-class Clock:
-    """How long the rest will take: a step costs something whatever it computes, and more as rows grow and loop longer.
-
-    The two rates are fitted to all reports, late ones counting more. While only short problems have been seen they
-    cannot be told apart: then the fixed part is taken to be worth `GUESS` of what a step at the full length computes.
-    """
-
-    GUESS = 0.25
-    TRUST = 0.1  # in the guess, of that in a report
-    FADE = 0.9  # what a report counts for at the next one
-
-    def __init__(self, config: TrainConfig) -> None:
-        task, method = tasks.get(config.task), methods.get(config.method)
-        self.config = config
-        self._cost: dict[int, float] = {}
-        for longest in range(1, config.max_length + 1):
-            lengths = torch.arange(1, longest + 1)
-            own = torch.stack(
-                [task.steps(lengths, torch.full_like(lengths, v)) for v in range(task.variants)]
-            )
-            steps = method.steps(task, own, config.max_length).double()
-            row = [task.row_size(n if config.trailing == "own" else longest) for n in lengths.tolist()]
-            self._cost[longest] = float((steps * (torch.tensor(row) + method.pause)).mean())
-        self._square = torch.zeros(2, 2, dtype=torch.float64)  # of (1, work) over the seconds of a step
-        self._sum = torch.zeros(2, dtype=torch.float64)
-        self._step_s = 0.0  # of the last report
-
-    def work(self, first: int, last: int) -> float:
-        """What the gradient steps from `first` up to `last` compute, in units of its own."""
-        total = 0.0
-        while first < last:
-            longest = curriculum.max_length(self.config, first)
-            until = last
-            if longest < self.config.max_length:
-                until = min(last, self.config.stage_end(longest))
-            total += self._cost[longest] * (until - first)
-            first = until
-        return total
-
-    def saw(self, first: int, last: int, seconds: float) -> None:
-        """The steps from `first` up to `last` took so long."""
-        if last <= first or seconds <= 0:
-            return
-        steps = last - first
-        self._step_s = seconds / steps
-        seen = torch.tensor([1.0, self.work(first, last) / steps], dtype=torch.float64) / self._step_s
-        self._square = self.FADE * self._square + torch.outer(seen, seen)
-        self._sum = self.FADE * self._sum + seen
-
-    def left(self, step: int) -> float:
-        """Seconds from `step` to the end; 0 where nothing was seen."""
-        if not self._step_s:
-            return 0.0
-        guess = torch.tensor([1.0, -self.GUESS * self._cost[self.config.max_length]], dtype=torch.float64)
-        prior = self.TRUST * torch.outer(guess, guess) / self._step_s**2
-        fixed, rate = (float(x) for x in torch.linalg.solve(self._square + prior, self._sum))
-        if min(fixed, rate) < 0:  # longer problems seem to cost less, or more than all: one rate has to do
-            only = int(fixed < 0)
-            one = float(self._sum[only] / self._square[only, only])
-            fixed, rate = (0.0, one) if only else (one, 0.0)
-        return fixed * (self.config.steps - step) + rate * self.work(step, self.config.steps)

@@ -23,13 +23,14 @@ from looped.errors import InputError
 from looped.evaluation.measure import Subject, measure
 from looped.runs import Run, load_seed, number, read_metrics
 from looped.tasks.base import LONGEST
-from looped.training import backends, curriculum, snapshot
+from looped.training import backends, curriculum
 from looped.training.backends import Backend
 from looped.training.config import TrainConfig
-from looped.training.noop_run import NoOpRun
-from looped.training.progress import Clock, Listener, Report, SeedReport, Window
+from looped.training.cost import Clock
+from looped.training.engine import check_state, restore_state, take_state, verify_state
+from looped.training.progress import Listener, Report, SeedReport, Window
 from looped.training.watch import Watch
-from looped.training.world import World
+from looped.training.world import NoOpRun, World
 
 Ending = Literal["finished", "interrupted", "time limit", "every seed stopped"]
 LARGEST_SHARE = 0.05  # of the time that may go into checkpoints made by the clock
@@ -240,15 +241,15 @@ class _Training:
             step = number(metadata, "step")
             if step is None or step > self.config.steps or _seconds(metadata) is None:
                 raise InputError("it does not say where it stands")
-            snapshot.check(self.engine, self.window, self.watch.places(metadata), metadata, shapes)
+            check_state(self.engine, self.window, self.watch.places(metadata), metadata, shapes)
 
         def verify(tensors: Mapping[str, Tensor]) -> None:
-            snapshot.verify(self.engine, self.window, tensors)
+            verify_state(self.engine, self.window, tensors)
 
         found, aside = self.world.from_leader(lambda: self.run.load_state(check, verify))
         if found is not None:
             metadata, tensors = found
-            snapshot.restore(self.engine, self.window, tensors, number(metadata, "step") or 0)
+            restore_state(self.engine, self.window, tensors, number(metadata, "step") or 0)
             self.watch.restore(tensors, metadata)
             self.before = _seconds(metadata) or 0.0
         aside += self.run.rewind(self.engine.done)
@@ -266,7 +267,7 @@ class _Training:
     def _save(self) -> None:
         start = time.monotonic()
         rows, notes = self.watch.state()
-        tensors = {**snapshot.take(self.engine, self.window), **rows}
+        tensors = {**take_state(self.engine, self.window), **rows}
         metadata = {
             "step": str(self.engine.done),
             "seconds": repr(self.seconds),

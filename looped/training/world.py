@@ -7,13 +7,15 @@ knows the same weights and readings; the first one, the leader, decides when to 
     rows of a batch, sorted by T      0  1  2  3  4  5  6  7
     with two processes                a  b  a  b  a  b  a  b      about equally many loop steps for each
 
-`World` is a process alone: every method is the identity. Knows nothing of models and of files.
+`World` is a process alone: every method is the identity. `NoOpRun` is the folder of a run to all but the leader.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -21,7 +23,10 @@ import torch.distributed as dist
 from jaxtyping import Bool
 from torch import Tensor
 
+from looped.checkpoints import Check, Metadata, Verify
 from looped.errors import InputError
+from looped.runs import Run
+from looped.training.config import TrainConfig
 
 T = TypeVar("T")
 
@@ -107,3 +112,36 @@ def found(device: torch.device, environment: Mapping[str, str] = os.environ) -> 
         device = torch.device("cuda", int(local))
         torch.cuda.set_device(device)
     return Processes(device), device
+
+
+class NoOpRun(Run):
+    """Takes what a run is given to keep, and keeps nothing."""
+
+    def __init__(self, folder: Path, config: TrainConfig) -> None:
+        self.folder, self.config = folder, config
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is held."""
+
+    def log(self, rows: Sequence[Mapping[str, object]]) -> None:
+        """The leader does."""
+
+    def rewind(self, step: int) -> list[str]:
+        """The leader does."""
+        return []
+
+    def load_state(
+        self, check: Check, verify: Verify = lambda tensors: None
+    ) -> tuple[tuple[Metadata, dict[str, Tensor]] | None, list[str]]:
+        """Never asked: see `World.from_leader`."""
+        raise AssertionError("the leader reads the state")
+
+    def save_state(self, tensors: Mapping[str, Tensor], metadata: Metadata) -> Path:
+        """The leader does."""
+        return self.folder
+
+    def save_seed(self, seed: int, weights: Tensor | Mapping[str, Tensor], step: int) -> Path:
+        """The leader does."""
+        return self.folder

@@ -14,7 +14,8 @@ from looped import runs
 from looped.errors import InputError
 from looped.fast.engine import Engine
 from looped.model.looped import checkpoint_weights
-from looped.training import recipes, snapshot
+from looped.training import recipes
+from looped.training.engine import restore_state, take_state
 from looped.training.plain import PlainEngine
 from looped.training.progress import Window
 from looped.training.trainer import Cadence, train
@@ -99,10 +100,10 @@ def test_a_restored_engine_goes_on_bit_for_bit(tiny) -> None:
     whole, window = PlainEngine(config), Window(2, torch.device("cpu"))
     for _ in range(4):
         whole.step()
-    kept = {name: tensor.clone() for name, tensor in snapshot.take(whole, window).items()}
+    kept = {name: tensor.clone() for name, tensor in take_state(whole, window).items()}
     other = PlainEngine(config)
     other.step()
-    snapshot.restore(other, window, kept, 4)
+    restore_state(other, window, kept, 4)
     for _ in range(3):
         whole.step(), other.step()
     assert torch.equal(whole.weights, other.weights)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from looped.errors import InputError
-from looped.evaluation import grid
+from looped.evaluation import rollout
 from looped.evaluation.measure import Subject, length_grid, measure
 from looped.fast.engine import Engine
 from looped.methods import METHODS
@@ -118,7 +118,7 @@ def test_long_learns_to_say_when_it_is_done() -> None:
     for row in measure(subject, [1, 2, 3], 64, seed=1, stops=("oracle", "halt"), max_steps=9):
         assert row.accuracy > 0.9
         assert row.mean_steps == pytest.approx(row.length, abs=0.1)
-    late = grid.overrun(length_grid(subject, 3, 64, seed=1, max_steps=12), 9)
+    late = rollout.overrun(length_grid(subject, 3, 64, seed=1, max_steps=12), 9)
     assert float(late) > 0.9, "whoever has halted holds the answer"
 
 

@@ -16,7 +16,7 @@ from looped.fast.engine import Engine
 from looped.model.weights import Layout
 from looped.rasp import programs
 from looped.solve import load
-from looped.training import start, work
+from looped.training import cost, start
 from looped.training.config import TrainConfig
 from looped.training.recipes import from_program, make
 from looped.training.start import Start
@@ -77,7 +77,7 @@ def test_the_programs_own_architecture_is_trained() -> None:
     assert config.model == compile_program(programs.get("parity")).config
     assert (config.method, config.noise, config.weight_decay) == ("fop-loop-adaptive-wo", 0.0, 0.0)
     assert config.name == "parity-fop-loop-adaptive-wo-quick-compiled"
-    assert work.way(config, cpu=False, longest=3) == "stepwise"  # the kernels know the paper's block alone
+    assert cost.way(config, cpu=False, longest=3) == "stepwise"  # the kernels know the paper's block alone
     engine = Engine(config)
     assert engine.precision == torch.float64
     readings = engine.step()

@@ -8,7 +8,7 @@ import pytest
 
 from looped.training import curriculum, recipes
 from looped.training.config import TrainConfig
-from looped.training.progress import Clock
+from looped.training.cost import Clock
 
 EVERY = 10  # steps between two reports
 
