@@ -24,8 +24,8 @@ from looped import batches, devices, methods, runs, tasks
 from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation import decode, stopping
-from looped.evaluation.grid import unroll_grid
 from looped.evaluation.measure import Subject
+from looped.evaluation.rollout import unroll_grid
 from looped.fast import kernels, layer_ops
 from looped.fast.stacked import Prepared, StackedTransformer
 from looped.methods import largest_steps

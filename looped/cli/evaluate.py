@@ -28,7 +28,7 @@ from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.loading import LARGEST_SEED, LoadedRun, Precision, diverged, load, parse_lengths
 from looped.evaluation.measure import Row, check, measure, usual_stops
-from looped.evaluation.reading import DIVERGED
+from looped.evaluation.rollout import DIVERGED
 from looped.evaluation.statistics import over_seeds, wilson
 from looped.registry import resolve
 from looped.tasks.families import UNIFORM

@@ -1,6 +1,7 @@
 """Answers at inference time, with no more computed than it takes.
 
-`run_adaptive` loops until a stopping rule says enough, row by row: a finished row leaves the batch.
+`run_adaptive` loops until a stopping rule says enough, row by row: a finished row leaves the batch. `run_until_stopped`
+does so for several rules in one pass.
 `generate` decodes next-token predictions greedily with a key-value cache; in a looped model every loop step
 has its own:
 
@@ -12,7 +13,7 @@ Shapes: S seeds, N rows, L positions, W positions from the first that counts, R 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +23,8 @@ from torch import Tensor
 
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.evaluation.grid import unroll_grid
-from looped.evaluation.reading import greedily_right, is_done, motion, read, rows_at_once, window_start
-from looped.evaluation.stopping import OnlineRule, Oracle, Present, Rule
+from looped.evaluation.rollout import Rollout, greedily_right, read, rows_at_once, unroll_grid, window_start
+from looped.evaluation.stopping import OnlineRule, Oracle, Rule
 from looped.model import positions
 from looped.model.seeds import SeedModel, SeedWeights
 
@@ -40,7 +40,7 @@ class DecodedBatch:
     surprise: Float[Tensor, "S N"]  # mean cross entropy with the decoded answer
 
 
-# --- looping until a rule says enough ----------------------------------------------------------------------
+# --- looping until rules say enough ------------------------------------------------------------------------
 
 
 @torch.inference_mode()
@@ -78,16 +78,40 @@ def run_adaptive(
         raise InputError(
             f"the oracle stops at step {int(needed[seed, row])}, but only {int(limits[row])} are allowed"
         )
-    chunk = chunk or rows_at_once(model.config, seeds, batch.tokens.shape[1], batch.tokens.device)
-    answers = DecodedBatch(
-        batch.tokens.expand(seeds, -1, -1).clone(),
-        torch.full_like(needed, max_steps),
-        torch.zeros(needed.shape, device=needed.device),
-    )
+    return run_until_stopped(model, weights, batch, [rule], limits, needed=needed, chunk=chunk)[0]
+
+
+@torch.inference_mode()
+def run_until_stopped(
+    model: SeedModel,
+    weights: SeedWeights,
+    batch: Batch,
+    rules: Sequence[OnlineRule],
+    limits: Int[Tensor, "N"],
+    *,
+    needed: Int[Tensor, "S N"] | None = None,
+    chunk: int | None = None,
+) -> list[DecodedBatch]:
+    """For each rule, the answer of every row at the step where it stops, at most at the row's limit.
+
+    All rules share one pass. The steps are those that each rule chooses on a full grid (`OnlineRule.steps`); steps
+    after the last rule has stopped are not computed. `needed` is what the oracle goes by, if not the batch's own.
+    """
+    seeds, (rows, size) = weights.embed.shape[0], batch.tokens.shape
+    needed = batch.steps.expand(seeds, rows) if needed is None else needed
+    chunk = chunk or rows_at_once(model.config, seeds, size, batch.tokens.device)
+    answers = [
+        DecodedBatch(
+            batch.tokens.expand(seeds, -1, -1).clone(),
+            torch.zeros_like(needed),
+            torch.zeros(needed.shape, device=needed.device),
+        )
+        for _ in rules
+    ]
     for first in range(0, rows, chunk):
         here = slice(first, first + chunk)
-        part = DecodedBatch(answers.tokens[:, here], answers.steps[:, here], answers.surprise[:, here])
-        _run_chunk(model, weights, batch.rows(here), needed[:, here], rule, limits[here], part)
+        into = [DecodedBatch(*(x[:, here] for x in (a.tokens, a.steps, a.surprise))) for a in answers]
+        _run_chunk(model, weights, batch.rows(here), needed[:, here], rules, limits[here], into)
     return answers
 
 
@@ -96,68 +120,44 @@ def _run_chunk(
     weights: SeedWeights,
     batch: Batch,
     needed: Int[Tensor, "S N"],
-    rule: OnlineRule,
+    rules: Sequence[OnlineRule],
     limits: Int[Tensor, "N"],
-    into: DecodedBatch,
+    into: Sequence[DecodedBatch],
 ) -> None:
-    """Runs one chunk and writes its answers into `into`."""
-    seeds, rows = needed.shape
-    start = window_start(batch.loss_mask)
-    every = torch.arange(seeds, device=needed.device)[:, None]
-    row = torch.arange(rows, device=needed.device).expand(
-        seeds, rows
-    )  # which row each place of the batch holds
-    running = torch.ones_like(row, dtype=torch.bool)
-    unchanged = torch.zeros_like(row)
-    x = model.embed(weights, batch.tokens.expand(seeds, -1, -1))
-    gate = model.gate(weights, batch.loss_mask[None])
-    h: Tensor | None = None
-    before: Tensor | None = None
-    last: Tensor | None = None
+    """Run one chunk and write its answers into `into`; rows that every rule has stopped leave the loop."""
+    roll = Rollout(model, weights, batch, motion=any(rule.needs_motion for rule in rules))
+    look = any(rule.needs_answer for rule in rules)
+    running = torch.ones(len(rules), *needed.shape, dtype=torch.bool, device=needed.device)
+    every = torch.arange(needed.shape[0], device=needed.device)[:, None]
     for t in range(1, int(limits.max()) + 1):
-        after = model.step(weights, model.inject(h, x))
-        seen, h = gate.after(after)
-        counted = batch.loss_mask[row, start:]
-        reading = read(model, weights, seen[:, :, start:], counted)
-        if before is not None:
-            changed = ((reading.answer != before) & counted).any(-1)
-            unchanged = torch.where(changed, 0, unchanged + 1)
-        before = reading.answer
-        done = is_done(model.config, h)
-        moved = motion(last, seen) if rule.needs_motion else None
-        last = seen if rule.needs_motion else None
-        now = Present(t, reading.surprise, unchanged, needed[every, row], done, gate.halted, moved)
-        stops = running & (rule.stops(now) | (limits[row] <= t))
-        _write(into, reading.answer, reading.surprise, counted, start, t, stops, row)
-        running = running & ~stops
-        left = int(running.sum(1).max())
-        if left == 0:
+        roll.advance()
+        now = roll.present(needed[every, roll.rows], look)
+        stops = torch.stack([rule.stops(now) for rule in rules]) | (limits[roll.rows] <= t)
+        stops &= running
+        if not stops.any():
+            continue
+        for part, stopped in zip(into, stops, strict=True):
+            _write(part, roll, stopped)
+        running &= ~stops
+        left = running.any(0)
+        most = int(left.sum(1).max())
+        if most == 0:
             return
-        if left < FEW_LEAVE * row.shape[1]:
-            keep = running.int().argsort(dim=1, descending=True, stable=True)[:, :left]
-            row, running, unchanged, before = (y[every, keep] for y in (row, running, unchanged, before))
-            x, h = x[every, keep], h[every, keep]
-            gate.keep(every, keep)
-            last = None if last is None else last[every, keep]
+        if most < FEW_LEAVE * left.shape[1]:
+            places = left.int().argsort(dim=1, descending=True, stable=True)[:, :most]
+            running = running[:, every, places]
+            roll.keep(places)
 
 
-def _write(
-    into: DecodedBatch,
-    answer: Int[Tensor, "S R W"],
-    surprise: Float[Tensor, "S R"],
-    counted: Bool[Tensor, "S R W"],
-    start: int,
-    step: int,
-    stops: Bool[Tensor, "S R"],
-    row: Int[Tensor, "S R"],
-) -> None:
-    """Notes the rows that stop at this step."""
+def _write(into: DecodedBatch, roll: Rollout, stops: Bool[Tensor, "S R"]) -> None:
+    """Note the rows that stop at this step."""
     seed, place = stops.nonzero(as_tuple=True)
-    at = row[seed, place]
-    own = into.tokens[seed, at, start:]
-    into.tokens[seed, at, start:] = torch.where(counted[seed, place], answer[seed, place], own)
-    into.steps[seed, at] = step
-    into.surprise[seed, at] = surprise[seed, place]
+    at = roll.rows[seed, place]
+    own = into.tokens[seed, at, roll.start :]
+    answer = roll.reading.answer[seed, place]
+    into.tokens[seed, at, roll.start :] = torch.where(roll.counted[seed, place], answer, own)
+    into.steps[seed, at] = roll.step
+    into.surprise[seed, at] = roll.reading.surprise[seed, place]
 
 
 # --- token by token ----------------------------------------------------------------------------------------

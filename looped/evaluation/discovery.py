@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from looped.evaluation import grid as grids
-from looped.evaluation.grid import StepGrid
+from looped.evaluation import rollout
 from looped.evaluation.measure import Row, Subject, check, length_grid, measure, oracle_steps, reach
+from looped.evaluation.rollout import StepGrid
 from looped.methods import largest_steps
 from looped.tasks.families import UNIFORM
 
@@ -53,7 +53,7 @@ def discover(
     for rule in rules:
         steps = rule.steps(grid)
         mean = steps.double().mean(1)
-        exact, control = grids.accuracy(grid, steps), grids.random_exit(grid, mean)
+        exact, control = rollout.accuracy(grid, steps), rollout.random_exit(grid, mean)
         for s, name in enumerate(subject.seeds):
             row = Row(
                 subject.task.name, subject.method.name, subject.recipe, name, length, rule.name,
@@ -65,7 +65,7 @@ def discover(
 
 def trajectory_facts(grid: StepGrid) -> list[dict[str, float | None]]:
     """For each seed: when its examples are right first and for good, and how many of them ever are for good."""
-    first, held = grids.first_correct(grid), grids.held_from(grid)
+    first, held = rollout.first_correct(grid), rollout.held_from(grid)
     return [
         {
             "first_right": _mean_where(first[s]),

@@ -30,8 +30,8 @@ from torch import Tensor
 from looped import batches
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.evaluation import decode, grid, stopping
-from looped.evaluation.grid import StepGrid
+from looped.evaluation import decode, rollout, stopping
+from looped.evaluation.rollout import StepGrid
 from looped.evaluation.stopping import NOT_SAID, Halt, HaltMode, Rule
 from looped.loops import PLAIN, Loops
 from looped.methods import Method, largest_steps
@@ -201,9 +201,11 @@ def length_grid(
     for batch in draw_batches(subject, length, samples, seed=seed, family=family):
         first = int(batch.steps.min()) if only_oracle else 1
         grids.append(
-            grid.unroll_grid(subject.model, subject.weights, batch, max_steps, motion=motion, read_from=first)
+            rollout.unroll_grid(
+                subject.model, subject.weights, batch, max_steps, motion=motion, read_from=first
+            )
         )
-    return grid.join(grids)
+    return rollout.join(grids)
 
 
 def draw_batches(
@@ -256,7 +258,7 @@ def usual_stops(method: Method) -> tuple[str, ...]:
 def _stopped(unrolled: StepGrid, rule: Rule) -> tuple[Bool[Tensor, "S N"], Int[Tensor, "S N"]]:
     """Which examples are right where the rule stops them, and the steps."""
     steps = rule.steps(unrolled)
-    return grid.correct_at(unrolled, steps), steps
+    return rollout.correct_at(unrolled, steps), steps
 
 
 def _generated(

@@ -30,14 +30,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from looped.errors import InputError
-from looped.evaluation.grid import StepGrid
+from looped.evaluation.rollout import Present, StepGrid
 
 DEFAULT_THRESHOLD = 0.01
 LONGEST_PATIENCE = 10**9  # steps
@@ -59,19 +58,6 @@ class Rule(ABC):
     @abstractmethod
     def steps(self, grid: StepGrid) -> Int[Tensor, "S N"]:
         """The step (from 1) at which each example stops."""
-
-
-@dataclass(frozen=True)
-class Present:
-    """What is known of each example after a step, without looking ahead."""
-
-    step: int  # from 1
-    surprise: Float[Tensor, "S N"] | None  # None where no rule asks
-    unchanged: Int[Tensor, "S N"]  # for how many steps the answer has stayed the same; 0 at step 1
-    needed: Int[Tensor, "S N"]  # the oracle's T
-    done: Bool[Tensor, "S N"] | None = None  # what the model says, if it can
-    halting: Float[Tensor, "S N"] | None = None  # how surely it has halted, if it has a head
-    motion: Float[Tensor, "S N"] | None = None  # how far its state has moved, where a rule needs it
 
 
 class OnlineRule(Rule):

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from looped.batches import Batch
-from looped.evaluation.reading import greedily_right, rows_at_once
+from looped.evaluation.rollout import greedily_right, rows_at_once
 from looped.fast.universal import PreparedUniversal, Said, StackedUniversal, split
 from looped.model import halting
 from looped.model.seeds import SeedModel, SeedWeights

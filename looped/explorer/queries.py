@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 
 import numpy as np
 import torch
@@ -26,8 +25,7 @@ from torch import Tensor
 
 from looped.errors import InputError
 from looped.evaluation import stopping
-from looped.evaluation.grid import StepGrid
-from looped.evaluation.reading import DIVERGED, is_done, motion, read, window_start
+from looped.evaluation.rollout import DIVERGED, Rollout, StepGrid, is_done, motion, read, window_start
 from looped.explorer.models import Query
 from looped.fast import attention, layer_ops
 from looped.fast.stacked import Prepared, StackedTransformer
@@ -73,7 +71,7 @@ class WatchedLoop:
         self._past = StepHistory(
             done=None if config.halt is None else [], halting=None if config.halting == "none" else []
         )
-        self._unrolled = self._loop()
+        self._roll = Rollout(self.model, self.weights, self.batch)
 
     @property
     def vocab(self) -> Vocab:
@@ -104,26 +102,18 @@ class WatchedLoop:
         read: list[Tensor] = []
         first = self.done + 1
         with torch.inference_mode(), fitting_threads(self.model.config, self.batch.tokens.numel()):
-            for seen, h in islice(self._unrolled, most):
-                read.append(seen)
-                self.state = h[0, 0]
-                self._keep(self.done + len(read), self.state)
+            for step in range(first, min(self.asked.steps, first + (most or self.asked.steps) - 1) + 1):
+                read.append(self._roll.advance())
+                if self._past.halting is not None and self._roll.halted is not None:
+                    self._past.halting.append(float(self._roll.halted))
+                assert self._roll.state is not None
+                self.state = self._roll.state[0, 0]
+                self._keep(step, self.state)
                 if time.thread_time() - worked > seconds:
                     break
             found = self._see(torch.cat(read, dim=1), first) if read else []
         self.computed += time.perf_counter() - began
         return found
-
-    def _loop(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """`StackedTransformer.unroll`, but with the state beside what is read of it, which ACT tells apart."""
-        gate = self.model.gate(self.weights, self.batch.loss_mask[None])
-        x = self.model.embed(self.weights, self.batch.tokens[None])
-        h: Tensor | None = None
-        for _ in range(self.asked.steps):
-            seen, h = gate.after(self.model.step(self.weights, self.model.inject(h, x)))
-            if self._past.halting is not None and gate.halted is not None:
-                self._past.halting.append(float(gate.halted))
-            yield seen, h
 
     def rules(self) -> Iterator[dict[str, object]]:
         """Where each stopping rule would have stopped; `stopped` is false where it never did in these steps."""

@@ -32,7 +32,7 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation import decode, stopping
 from looped.evaluation.measure import Subject
-from looped.evaluation.reading import DIVERGED, is_done, rows_at_once, window_start
+from looped.evaluation.rollout import DIVERGED, Rollout, is_done, rows_at_once
 from looped.loops import PLAIN, Loops
 from looped.methods import Method, largest_steps
 from looped.model.config import ModelConfig
@@ -210,20 +210,16 @@ def steps(solver: Solver, question: list[str], most: int | None = None) -> Itera
 
 
 def _steps(solver: Solver, batch: Batch, most: int, until_done: bool = False) -> Iterator[Step]:
-    task, start = solver.task, window_start(batch.loss_mask)
-    gate = solver.model.gate(solver.weights, batch.loss_mask[None])
-    states = solver.model.unroll(solver.weights, batch.tokens[None], most, gate)
-    before: list[int] | None = None
+    task, before = solver.task, None
+    roll = Rollout(solver.model, solver.weights, batch)
     for number in range(1, most + 1):
         with torch.inference_mode(), fitting_threads(solver.model.config, batch.tokens.numel()):
-            h = next(states)
-            logits = solver.model.readout(solver.weights, h[:, :, start:].contiguous())[0, 0].float()
-            best, ids = logits.max(-1, keepdim=True)
-            others = (logits - best).exp().scatter(-1, ids, 0.0).sum(-1).log1p()
-            surprise, sure, row = float(others.mean()), (-others).exp().tolist(), ids[:, 0].tolist()
+            h = roll.advance()
+            row, surprise = roll.reading.answer[0, 0].tolist(), float(roll.reading.surprise)
+            sure = (-roll.reading.each[0, 0]).exp().tolist()
             done = is_done(solver.model.config, h)
-            if done is None and gate.halted is not None:
-                done = gate.halted >= stopping.DEFAULT_HALT
+            if done is None and roll.halted is not None:
+                done = roll.halted >= stopping.DEFAULT_HALT
         if not math.isfinite(surprise):
             raise InputError(f"{solver.name} {DIVERGED}")
         changed = [before is None or a != b for a, b in zip(row, before or row, strict=True)]

@@ -10,7 +10,7 @@ import torch
 from looped import batches, tasks
 from looped.compiler.compiled import compile_program
 from looped.errors import InputError
-from looped.evaluation import grid, stopping
+from looped.evaluation import rollout, stopping
 from looped.rasp import programs
 
 
@@ -20,10 +20,10 @@ def test_halt_is_the_programs_t_for_every_length_in_a_batch() -> None:
     problems = task.sample(lengths, torch.Generator().manual_seed(0), max_length=7)
     batch = batches.lay_out(problems, task.vocab, task.row_size(7))
     parts = [
-        grid.unroll_grid(made.model, made.prepare(), batch.rows(part), 12)
+        rollout.unroll_grid(made.model, made.prepare(), batch.rows(part), 12)
         for part in (slice(0, 2), slice(2, 4))
     ]
-    whole = grid.join(parts)
+    whole = rollout.join(parts)
     assert stopping.get("halt").steps(whole).tolist() == [lengths.tolist()]
     assert whole.correct[:, 6:].all(), "what is done stays done"
     with pytest.raises(InputError, match="halt is for models that say when they are done"):

@@ -12,8 +12,8 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation import decode, stopping
 from looped.evaluation.decode import DecodedBatch, generate, run_adaptive
-from looped.evaluation.grid import unroll_grid
 from looped.evaluation.measure import Subject
+from looped.evaluation.rollout import unroll_grid
 
 MakeSubject = Callable[..., Subject]
 MakeBatch = Callable[[Subject, list[int]], Batch]

@@ -10,10 +10,9 @@ import torch.nn.functional as F
 
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.evaluation import grid as grids
-from looped.evaluation import reading
-from looped.evaluation.grid import StepGrid, unroll_grid
+from looped.evaluation import rollout as grids
 from looped.evaluation.measure import Subject
+from looped.evaluation.rollout import StepGrid, unroll_grid
 
 MakeBatch = Callable[[Subject, list[int]], Batch]
 
@@ -104,14 +103,14 @@ def test_the_memory_bound_decides_the_chunk(
     )
     unroll_grid(who.model, who.weights, batch, 2)
     assert seen == [20]
-    monkeypatch.setattr(reading, "CPU_BUDGET", 100_000)
-    rows = reading.rows_at_once(who.model.config, 2, batch.tokens.shape[1], batch.tokens.device)
+    monkeypatch.setattr(grids, "CPU_BUDGET", 100_000)
+    rows = grids.rows_at_once(who.model.config, 2, batch.tokens.shape[1], batch.tokens.device)
     assert 1 < rows < 20
     seen.clear()
     unroll_grid(who.model, who.weights, batch, 2)
     assert seen == [rows] * (20 // rows) + [20 % rows] * (20 % rows > 0)
-    monkeypatch.setattr(reading, "CPU_BUDGET", 1)
-    assert reading.rows_at_once(who.model.config, 2, 10_000, batch.tokens.device) == 1
+    monkeypatch.setattr(grids, "CPU_BUDGET", 1)
+    assert grids.rows_at_once(who.model.config, 2, 10_000, batch.tokens.device) == 1
 
 
 def test_surprise_tells_steps_apart_that_a_log_softmax_rounds_to_zero(
@@ -127,7 +126,7 @@ def test_surprise_tells_steps_apart_that_a_log_softmax_rounds_to_zero(
         weights = who.weights.with_tensors(
             [bias if tensor is who.weights.readout_bias else tensor for tensor in who.weights.tensors()]
         )
-        values.append(float(reading.read(who.model, weights, h, counted).surprise[0, 0]))
+        values.append(float(grids.read(who.model, weights, h, counted).surprise[0, 0]))
     others = who.model.config.vocab - 1
     torch.testing.assert_close(
         torch.tensor(values), others * torch.tensor([-20.0, -40.0]).exp(), rtol=1e-4, atol=0.0

@@ -11,8 +11,8 @@ from looped import batches, loops, methods, tasks
 from looped.errors import InputError
 from looped.evaluation import decode, stopping, universal
 from looped.evaluation.decode import run_adaptive
-from looped.evaluation.grid import StepGrid, held_from, random_exit, unroll_grid
 from looped.evaluation.measure import Subject, draw_batches, measure, oracle_steps, reach
+from looped.evaluation.rollout import StepGrid, held_from, random_exit, unroll_grid
 from looped.fast import build
 from looped.fast.universal import PreparedUniversal, StackedUniversal
 from looped.model import ModelConfig

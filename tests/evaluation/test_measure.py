@@ -10,8 +10,8 @@ import torch
 
 from looped import methods
 from looped.errors import InputError
-from looped.evaluation import grid as grids
 from looped.evaluation import measure as measuring
+from looped.evaluation import rollout as grids
 from looped.evaluation import stopping
 from looped.evaluation.measure import Row, Subject, draw_batches, length_grid, measure
 from looped.tasks import LONGEST

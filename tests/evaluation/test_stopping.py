@@ -7,7 +7,7 @@ import torch
 
 from looped.errors import InputError
 from looped.evaluation import stopping
-from looped.evaluation.grid import StepGrid, accuracy
+from looped.evaluation.rollout import StepGrid, accuracy
 from looped.evaluation.stopping import OnlineRule, Present
 
 Y, N = True, False  # the answer changed at this step, or not

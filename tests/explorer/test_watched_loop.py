@@ -11,7 +11,7 @@ import torch
 from looped import tasks
 from looped.errors import InputError
 from looped.evaluation import stopping
-from looped.evaluation.grid import unroll_grid
+from looped.evaluation.rollout import unroll_grid
 from looped.explorer import models
 from looped.explorer.models import ModelRegistry, read_query
 from looped.explorer.queries import TOP, LoopStep, WatchedLoop

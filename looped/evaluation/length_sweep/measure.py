@@ -24,20 +24,18 @@ Shapes: R rules, S seeds, T loop steps, N problems, K different ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from looped.batches import Batch
-from looped.evaluation import grid
+from looped.evaluation.decode import exact, run_until_stopped
 from looped.evaluation.length_sweep import LEVELS
 from looped.evaluation.measure import Row, Subject, check, draw_batches, measure, oracle_steps
-from looped.evaluation.reading import is_done, motion, read, rows_at_once, window_start
-from looped.evaluation.stopping import OnlineRule, Present
-from looped.model.seeds import SeedModel, SeedWeights
+from looped.evaluation.rollout import first_correct, rows_at_once, unroll_grid
+from looped.evaluation.stopping import OnlineRule
 from looped.tasks.families import UNIFORM
 
 Json = dict[str, Any]
@@ -187,9 +185,11 @@ def count_rows(
     now = _start(state, right=shape, steps=shape)
     last = 2 * oracle_steps(subject, length)
     for part, counts in _parts(subject, length, family, samples, seed, now):
-        found = run_until_stopped(subject.model, subject.weights, part, rules, last, chunk=len(counts))
-        _add(now, "right", (found.correct * counts).sum(-1))
-        _add(now, "steps", (found.steps * counts).sum(-1))
+        limits = torch.full_like(part.steps, last)
+        found = run_until_stopped(subject.model, subject.weights, part, rules, limits, chunk=len(counts))
+        right = torch.stack([exact(answers, part) for answers in found])
+        _add(now, "right", (right * counts).sum(-1))
+        _add(now, "steps", (torch.stack([answers.steps for answers in found]) * counts).sum(-1))
         if pause(now):
             return None
     return now
@@ -210,9 +210,9 @@ def count_steps(
     now = _start(state, right=(seeds, last), first=(seeds, 0))
     now["first"] = [[*firsts] for firsts in now["first"]]  # a state's own is not written to
     for part, counts in _parts(subject, length, UNIFORM, samples, seed, now):
-        unrolled = grid.unroll_grid(subject.model, subject.weights, part, last, chunk=len(counts))
+        unrolled = unroll_grid(subject.model, subject.weights, part, last, chunk=len(counts))
         _add(now, "right", (unrolled.correct * counts).sum(-1))
-        for firsts, found in zip(now["first"], grid.first_correct(unrolled), strict=True):
+        for firsts, found in zip(now["first"], first_correct(unrolled), strict=True):
             firsts += found.repeat_interleave(counts).tolist()
         if pause(now):
             return None
@@ -270,84 +270,3 @@ def _fits(state: Json, shapes: Mapping[str, tuple[int, int]]) -> bool:
 
 def _add(now: Json, name: str, more: Tensor) -> None:
     now[name] = (torch.tensor(now[name]) + more.cpu()).tolist()
-
-
-# --- several rules over one pass ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class StoppedAt:
-    """Where each rule stops each example, and whether its answer is right there."""
-
-    correct: Bool[Tensor, "R S N"]
-    steps: Int[Tensor, "R S N"]
-
-
-@torch.inference_mode()
-def run_until_stopped(
-    model: SeedModel,
-    weights: SeedWeights,
-    batch: Batch,
-    rules: Sequence[OnlineRule],
-    max_steps: int,
-    *,
-    chunk: int | None = None,
-) -> StoppedAt:
-    """Run every row until all rules have stopped it, at most `max_steps`; a chunk of rows at a time.
-
-    The steps chosen are those that each rule chooses on a full grid (`stopping.OnlineRule.steps`), but a model that
-    settles where it should lets all rules stop shortly after T(n), and later steps are not computed.
-    """
-    seeds, (rows, size) = weights.embed.shape[0], batch.tokens.shape
-    chunk = chunk or rows_at_once(model.config, seeds, size, batch.tokens.device)
-    parts = [
-        _run_chunk(model, weights, batch.rows(slice(first, first + chunk)), rules, max_steps)
-        for first in range(0, rows, chunk)
-    ]
-    return StoppedAt(
-        torch.cat([part.correct for part in parts], -1), torch.cat([part.steps for part in parts], -1)
-    )
-
-
-def _run_chunk(
-    model: SeedModel, weights: SeedWeights, batch: Batch, rules: Sequence[OnlineRule], max_steps: int
-) -> StoppedAt:
-    seeds = weights.embed.shape[0]
-    start = window_start(batch.loss_mask)
-    counted, targets = batch.loss_mask[None, :, start:], batch.targets[None, :, start:]
-    needed = batch.steps.expand(seeds, -1)
-    longest = int(needed.max())
-    running = torch.ones(len(rules), *needed.shape, dtype=torch.bool, device=needed.device)
-    correct, steps = torch.zeros_like(running), torch.full_like(running, max_steps, dtype=torch.long)
-    unchanged = torch.zeros_like(needed)
-    before: Tensor | None = None
-    last: Tensor | None = None
-    looks = any(rule.needs_answer for rule in rules)
-    moves = any(rule.needs_motion for rule in rules)
-    gate = model.gate(weights, batch.loss_mask[None])
-    states = model.unroll(weights, batch.tokens.expand(seeds, -1, -1), max_steps, gate)
-    for t, h in enumerate(states, start=1):
-        reading = read(model, weights, h[:, :, start:], counted) if looks else None
-        if reading is not None:
-            if before is not None:
-                same = ((reading.answer == before) | ~counted).all(-1)
-                unchanged = torch.where(same, unchanged + 1, 0)
-            before = reading.answer
-        done = is_done(model.config, h)
-        moved = motion(last, h) if moves else None
-        last = h if moves else None
-        surprise = None if reading is None else reading.surprise
-        now = Present(t, surprise, unchanged, needed, done, gate.halted, moved)
-        stops = torch.stack([rule.stops(now) for rule in rules])
-        if t == max_steps:
-            stops = torch.ones_like(stops)
-        stops &= running
-        if looks or bool(stops.any()):  # an answer at which no rule stops need not be read
-            reading = reading or read(model, weights, h[:, :, start:], counted)
-            right = ((reading.answer == targets) | ~counted).all(-1)
-            correct |= stops & right
-            steps = torch.where(stops, t, steps)
-        running &= ~stops
-        if t >= longest and not running.any():  # asked only where it may be so: a GPU has to stop to answer
-            break
-    return StoppedAt(correct, steps)

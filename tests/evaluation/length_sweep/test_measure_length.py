@@ -10,20 +10,20 @@ import torch
 from torch import Tensor
 
 from looped import methods, tasks
-from looped.evaluation import grid, stopping
-from looped.evaluation.grid import correct_at, unroll_grid
+from looped.batches import Batch
+from looped.evaluation import decode, rollout, stopping
+from looped.evaluation.decode import run_until_stopped
 from looped.evaluation.length_sweep.measure import (
     drift,
     extras,
     has_steps,
     measure_length,
     measure_steps,
-    run_until_stopped,
     step_record,
     window,
 )
 from looped.evaluation.measure import Subject, draw_batches, length_grid, measure
-from looped.evaluation.reading import read
+from looped.evaluation.rollout import correct_at, read, unroll_grid
 from looped.evaluation.stopping import OnlineRule
 from looped.fast import build
 from looped.training.recipes import make
@@ -32,19 +32,22 @@ Make = Callable[..., Subject]
 ONLINE = ("oracle", "converged", "converged=1", "threshold=0.5", "threshold=0.02")
 
 
+def until(batch: Batch, last: int) -> Tensor:
+    """The same limit for every row."""
+    return torch.full_like(batch.steps, last)
+
+
 def test_one_pass_reads_only_where_somebody_stops(moving: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = moving("copy")
     (batch,) = draw_batches(subject, 4, 30, seed=0)
     times = []
-    monkeypatch.setattr(
-        "looped.evaluation.length_sweep.measure.read", lambda *args: times.append(1) or read(*args)
-    )
+    monkeypatch.setattr("looped.evaluation.rollout.read", lambda *args: times.append(1) or read(*args))
     oracle = stopping.Oracle()
-    found = run_until_stopped(subject.model, subject.weights, batch, [oracle], 8)
+    found = run_until_stopped(subject.model, subject.weights, batch, [oracle], until(batch, 8))
     assert len(times) == 1, "all examples stop at the same step, and no rule asked before"
     whole = unroll_grid(subject.model, subject.weights, batch, 8)
-    assert torch.equal(found.steps[0], oracle.steps(whole))
-    assert torch.equal(found.correct[0], correct_at(whole, oracle.steps(whole)))
+    assert torch.equal(found[0].steps, oracle.steps(whole))
+    assert torch.equal(decode.exact(found[0], batch), correct_at(whole, oracle.steps(whole)))
 
 
 @pytest.mark.parametrize("task", ["copy", "parity", "multiplication"])
@@ -54,12 +57,13 @@ def test_one_pass_stops_where_the_grid_does(moving: Make, task: str) -> None:
     rules = [stopping.get(name) for name in ONLINE]
     online = [rule for rule in rules if isinstance(rule, OnlineRule)]
     last = 2 * int(batch.steps.max())
-    found = run_until_stopped(subject.model, subject.weights, batch, online, last, chunk=7)
+    found = run_until_stopped(subject.model, subject.weights, batch, online, until(batch, last), chunk=7)
     whole = unroll_grid(subject.model, subject.weights, batch, last)
     chosen = [rule.steps(whole) for rule in rules]
     assert len({tuple(steps.flatten().tolist()) for steps in chosen}) > 2, "the rules differ here"
-    assert torch.equal(found.steps, torch.stack(chosen))
-    assert torch.equal(found.correct, torch.stack([correct_at(whole, steps) for steps in chosen]))
+    for answers, steps in zip(found, chosen, strict=True):
+        assert torch.equal(answers.steps, steps)
+        assert torch.equal(decode.exact(answers, batch), correct_at(whole, steps))
 
 
 def test_one_pass_ends_when_nobody_waits(exact: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,9 +78,9 @@ def test_one_pass_ends_when_nobody_waits(exact: Make, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(type(subject.model), "step", counted)
     rules = [stopping.Oracle(), stopping.Converged(3)]
-    found = run_until_stopped(subject.model, subject.weights, batch, rules, 100)
-    assert found.correct.all()
-    assert found.steps[:, 0, 0].tolist() == [6, 9]
+    found = run_until_stopped(subject.model, subject.weights, batch, rules, until(batch, 100))
+    assert all(decode.exact(answers, batch).all() for answers in found)
+    assert [int(answers.steps[0, 0]) for answers in found] == [6, 9]
     assert len(steps) == 9
 
 
@@ -155,10 +159,10 @@ def test_steps_are_those_of_a_grid(parity: Subject) -> None:
     assert found is not None
     unrolled = length_grid(parity, 6, 40, seed=0, max_steps=18)
     for s, each in enumerate(found):
-        assert each["overrun"]["+0"] == grid.overrun(unrolled, 0)[s]
-        assert each["overrun"]["+50%"] == grid.overrun(unrolled, 3)[s]
-        assert each["overrun"]["+200%"] == grid.overrun(unrolled, 12)[s]
-        first = grid.first_correct(unrolled)[s]
+        assert each["overrun"]["+0"] == rollout.overrun(unrolled, 0)[s]
+        assert each["overrun"]["+50%"] == rollout.overrun(unrolled, 3)[s]
+        assert each["overrun"]["+200%"] == rollout.overrun(unrolled, 12)[s]
+        first = rollout.first_correct(unrolled)[s]
         assert each["drift"]["never"] == pytest.approx(float((first == 0).double().mean()))
         if s == 0:
             assert each["drift"]["mean"] == pytest.approx(float((first - 6).double().mean()))
