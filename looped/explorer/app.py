@@ -42,7 +42,15 @@ from looped import __version__, tasks
 from looped.errors import InputError
 from looped.explorer import program, protocol, queries
 from looped.explorer.cache import StateCache
-from looped.explorer.models import STRETCHES, USUAL_STRETCH, Model, ModelRegistry, Query, read_query
+from looped.explorer.models import (
+    STRETCHES,
+    USUAL_STRETCH,
+    Model,
+    ModelRegistry,
+    Query,
+    describe_task,
+    read_query,
+)
 from looped.explorer.queries import WatchedLoop
 from looped.explorer.security import LIMITS, BoundedConnection, Limits, SecurityMiddleware, Token
 from looped.explorer.workers import QueueFull, WorkerPool
@@ -242,17 +250,7 @@ def _catalogue(registry: ModelRegistry, limits: Limits) -> dict[str, object]:
         "limits": limits.public(),
         "stretches": list(STRETCHES),
         "stretch": USUAL_STRETCH,
-        "tasks": [
-            {
-                "name": task.name,
-                "summary": task.summary,
-                "example": task.example,
-                "formula": task.steps_formula,
-                "families": list(task.families),
-                "paper_length": task.paper.max_length,
-            }
-            for task in tasks.TASKS.values()
-        ],
+        "tasks": [describe_task(task) for task in tasks.TASKS.values()],
         "models": [registry[key].describe(limits) for key in registry],
     }
 

@@ -26,6 +26,7 @@ from looped.rasp import programs
 from looped.solve import Solver
 from looped.solve.solver import SPARE_STEPS
 from looped.solve.sources import COMPILED
+from looped.tasks.base import Task
 from looped.zoo import registry as zoo
 
 CardRow = Mapping[str, object]
@@ -96,6 +97,21 @@ class Model:
         }
 
 
+def describe_task(task: Task) -> dict[str, object]:
+    """What the page says of a task, with a worked example."""
+    solved = task.format_answer(task.solve(task.parse(task.example)))
+    return {
+        "name": task.name,
+        "summary": task.summary,
+        "example": task.example,
+        "solved": solved,
+        "meaning": task.meaning(solved),
+        "formula": task.steps_formula,
+        "families": list(task.families),
+        "paper_length": task.paper.max_length,
+    }
+
+
 class ModelRegistry(Mapping[str, Model]):
     """All models of a server, by key, in the order in which they are offered."""
 
@@ -120,18 +136,19 @@ class ModelRegistry(Mapping[str, Model]):
 def all_models(given: Sequence[Path] = (), shipped: Sequence[str] | None = None) -> ModelRegistry:
     """The models given, the shipped ones (all, or those named), every program compiled.
 
-    A shipped file that cannot be used is told of and left out.
+    Of the shipped ones come first those that a task's name stands for in `looped.load`. A shipped file that cannot be
+    used is told of and left out.
     """
-    models = [_given(path) for path in given]
-    problems = []
+    own = [_given(path) for path in given]
+    ours, problems = [], []
     for name in zoo.names() if shipped is None else shipped:
         try:
-            models.append(_shipped(name))
+            ours.append(_shipped(name))
         except InputError as error:
             problems.append(str(error))
-    return ModelRegistry(
-        [*models, *(_compiled(task) for task in tasks.TASKS if task in programs.PROGRAMS)], problems
-    )
+    ours.sort(key=lambda model: zoo.find(model.solver.task.name) != model.key)
+    compiled = (_compiled(task) for task in tasks.TASKS if task in programs.PROGRAMS)
+    return ModelRegistry([*own, *ours, *compiled], problems)
 
 
 def _shipped(name: str) -> Model:

@@ -102,6 +102,7 @@ def start(watch: WatchedLoop) -> dict[str, object]:
         "target": watch.batch.targets[0].tolist(),
         "from": watch.start,
         "expected": watch.expected,
+        "meaning": watch.task.meaning(watch.expected),
     }
 
 
@@ -118,6 +119,7 @@ def step(seen: LoopStep) -> dict[str, object]:
         "rewritten": seen.rewritten,
         "correct": seen.correct,
         "answer": seen.answer,
+        "meaning": seen.meaning,
     }
 
 

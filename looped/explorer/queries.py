@@ -52,6 +52,7 @@ class LoopStep:
     rewritten: int  # positions that count whose token is another than before
     correct: bool
     answer: str
+    meaning: str  # what the answer stands for, see `Task.meaning`
 
 
 class WatchedLoop:
@@ -126,6 +127,7 @@ class WatchedLoop:
                 "step": at,
                 "stopped": chosen <= self.done,
                 "answer": self._past.answers[at - 1],
+                "meaning": self.task.meaning(self._past.answers[at - 1]),
                 "correct": self._past.correct[at - 1],
             }
 
@@ -158,7 +160,8 @@ class WatchedLoop:
         numbers = tokens.mT.numpy().astype(np.uint16), (shares.mT * 65535).round().numpy().astype(np.uint16)
         columns = (surprise.neg().exp(), entropy, change, rewritten, correct)
         texts = self._past.answers[first - 1 :]
-        rows = zip(*numbers, *(column.tolist() for column in columns), texts, strict=True)
+        meanings = map(self.task.meaning, texts)
+        rows = zip(*numbers, *(column.tolist() for column in columns), texts, meanings, strict=True)
         return [LoopStep(first + i, *row) for i, row in enumerate(rows)]
 
     def _rewritten(self, answers: Int[Tensor, "K W"]) -> Int[Tensor, "K"]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from looped import tasks
+from looped import solve, tasks
 from looped.errors import InputError
 from looped.explorer import models
 from looped.explorer.models import ModelRegistry
@@ -49,6 +49,22 @@ def test_the_longest_question_keeps_row_and_steps_within_bounds(registry: ModelR
     assert model.row_size(model.longest(limits)) <= 200 < model.row_size(model.longest(limits) + 1)
     assert model.longest(Limits(length=100, row=2000, steps=50)) == 25, "two digits times 25 take 50 steps"
     assert model.longest(Limits(length=7)) == 7
+
+
+def test_the_first_model_of_a_task_is_the_one_that_load_gives() -> None:
+    stocked = models.all_models()
+    for task in tasks.TASKS:
+        first = next(key for key in stocked if stocked[key].solver.task.name == task)
+        assert first == solve.load(task).name
+
+
+def test_a_task_is_described_with_a_worked_example() -> None:
+    told = models.describe_task(tasks.get("multiplication"))
+    assert (told["example"], told["solved"], told["meaning"]) == (
+        "11*110",
+        "01001",
+        "18, least significant first",
+    )
 
 
 def test_every_shipped_model_can_be_asked_and_tells_what_was_measured() -> None:
