@@ -5,15 +5,17 @@ Without the shipped models: tests do not change with them, and none of them is s
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from running_server import Running
+from running_server import PATIENCE, Running
 
 from looped.explorer import app, models
 from looped.explorer.app import Explorer
@@ -69,3 +71,44 @@ def chromium() -> str:
     if found is None:
         pytest.skip("no chromium on this machine: install it to test the page in a real browser")
     return found
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def visit(browser: Any, running: Running) -> Iterator[Callable[..., Any]]:
+    """Opens the page in a window of its own. At the end: no console error, no request to any other host."""
+    from playwright.sync_api import expect
+
+    contexts, trouble, hosts = [], [], set()
+
+    def open_page(state: str = "", script: str = "", **window: Any) -> Any:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **window})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.add_init_script(script)
+        expect.set_options(timeout=PATIENCE)
+        page.on(
+            "console", lambda said: trouble.append(said.text) if said.type in ("error", "warning") else None
+        )
+        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page.on("request", lambda request: hosts.add(re.sub(r"^(\w+://[^/]+/).*", r"\1", request.url)))
+        page.goto(f"{running.page}#{state}")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    refusals = [
+        text for text in trouble if "status of 422" in text
+    ]  # the browser's own note of a refused question
+    assert [text for text in trouble if text not in refusals] == []
+    assert hosts <= {running.url}

@@ -3,62 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
 
 import pytest
-from running_server import Running
+from running_server import PHONE, SETTLED, Running, asked
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-SETTLED = "body[data-state=settled]"
-PHONE = {"width": 390, "height": 844}
 BEAT = 450  # milliseconds between two steps of a short loop that is played
-PATIENCE = 60_000  # milliseconds: what is tested is what happens, not how fast on a busy machine
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Any]:
-    with api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield launched
-        launched.close()
-
-
-@pytest.fixture
-def visit(browser: Any, running: Running) -> Iterator[Callable[..., Any]]:
-    """Opens the page in a window of its own. At the end: no console error, no request to any other host."""
-    contexts, trouble, hosts = [], [], set()
-
-    def open_page(state: str = "", script: str = "", **window: Any) -> Any:
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **window})
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE)
-        page.add_init_script(script)
-        api.expect.set_options(timeout=PATIENCE)
-        page.on(
-            "console", lambda said: trouble.append(said.text) if said.type in ("error", "warning") else None
-        )
-        page.on("pageerror", lambda error: trouble.append(str(error)))
-        page.on("request", lambda request: hosts.add(re.sub(r"^(\w+://[^/]+/).*", r"\1", request.url)))
-        page.goto(f"{running.page}#{state}")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    refusals = [
-        text for text in trouble if "status of 422" in text
-    ]  # the browser's own note of a refused question
-    assert [text for text in trouble if text not in refusals] == []
-    assert hosts <= {running.url}
-
-
-def asked(task: str, question: str, **more: object) -> str:
-    """The state that an address holds behind its #."""
-    pairs = {"task": task, "model": f"{task}-compiled", "q": question, **more}
-    return "&".join(f"{name}={quote(str(value))}" for name, value in pairs.items())
 
 
 def read_query(page: Any, question: str) -> None:
@@ -95,8 +47,8 @@ def test_a_question_is_answered(visit: Callable[..., Any]) -> None:
         "the page stands where the model's own rule stops"
     )
     rules = {row.split()[0]: row.split()[1:] for row in page.locator("#rules tbody tr").all_inner_texts()}
-    assert rules["halt"] == ["5", "✓", "10001"]
-    assert rules["oracle"] == ["5", "✓", "10001"], (
+    assert rules["halt"] == ["5", "✓", "10001", "=", "17"]
+    assert rules["oracle"] == ["5", "✓", "10001", "=", "17"], (
         "the program's own number of steps, one more than the paper's T = n"
     )
     api.expect(page.locator("#program-note")).to_contain_text("n-RASP-L, done after 5 steps")
@@ -139,7 +91,7 @@ def test_steps_are_scrubbed_and_played(visit: Callable[..., Any]) -> None:
     page.clock.run_for(2 * BEAT)
     assert page.inner_text("#step-shown") == "step 6 of 9", "paused"
     page.click("#play")
-    page.click("#rules tbody tr:first-child button")
+    page.click("#rules tbody tr:first-child td button")
     page.clock.run_for(2 * BEAT)
     assert page.inner_text("#step-shown") == "step 4 of 9", "whoever chooses a step wants to stay there"
 
@@ -292,8 +244,8 @@ def test_a_phone_shows_everything_without_scrolling_sideways(visit: Callable[...
         "#question",
         "#run",
         "#play",
-        "#network",
-        "#program",
+        "#network-scroll",
+        "#program-scroll",
         "#attention",
         "#measures svg",
         "#rules",

@@ -17,8 +17,13 @@ export class Attention {
   }
 
   /** Shows what is wanted {model, question, step, layer, head} as soon as it is there; the latest wish counts. */
-  async show(wanted, names) {
+  show(wanted, names) {
     const key = JSON.stringify(wanted);
+    if (this.wanted !== key) this.coming = this.#fetch(wanted, key, names);
+    return this.coming;
+  }
+
+  async #fetch(wanted, key, names) {
     this.wanted = key;
     if (wanted.step < 1) return this.#say("before the first step nothing is looked at");
     if (!this.kept.has(key)) {
@@ -28,7 +33,7 @@ export class Attention {
       try {
         this.kept.set(key, await api.attention(wanted, this.waiting.signal));
       } catch (error) {
-        if (error.name !== "AbortError") this.#say(error.message);
+        if (error.name !== "AbortError") { this.wanted = null; this.#say(error.message); }
         return;
       } finally {
         clearTimeout(slow);

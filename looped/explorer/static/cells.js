@@ -15,9 +15,9 @@ export function networkView(run, model) {
     marks: () => marks(run, model),
     cell(step, p) {
       const colours = theme();
-      if (step === 0) return { text: names[row[p]], ink: mix(colours.card, colours.muted, p > from ? 0.35 : 0.8), shade: shade(row[p], names) };
+      if (step === 0) return { text: names[row[p]], ink: colours.muted, shade: shade(row[p], names) };
       const { tokens, shares } = run.steps[step - 1], token = tokens[p];
-      return answerCell(token, names, shares[p] / FULL, target[p], p >= from, colours);
+      return answerCell({ token, names, share: shares[p] / FULL, wanted: target[p], counts: p >= from, early: step < run.stop });
     },
     columns,
   };
@@ -36,22 +36,26 @@ export function programView(run, program, variable) {
       const colours = theme(), value = variable.values[step * variable.columns + p];
       if (p >= variable.columns || value === -1) return null;
       const text = variable.tokens ? names[value] ?? "○" : String(value);
-      if (variable.answers) return answerCell(value, names, 1, target[p], p >= from, colours);
-      if (variable.tokens && value === eos) return { text, ink: mix(colours.card, colours.muted, 0.4) };
+      if (variable.answers) return answerCell({ token: value, names, share: 1, wanted: target[p], counts: p >= from, early: step < program.steps });
+      if (variable.tokens && value === eos) return { text, ink: colours.muted };
       const fill = mix(colours.card, colours.muted, value === 0 ? 0.12 : 0.42);
       return { text, fill, ink: inkOn(fill) };
     },
   };
 }
 
-function answerCell(token, names, share, wanted, counts, colours) {
-  const text = names[token] ?? "○";
-  if (!counts) return { text, ink: mix(colours.card, colours.muted, 0.35), shade: 0.5 * shade(token, names) };
-  const good = token === wanted, quiet = good && text === "#";
-  const sure = Math.max(0, share - 0.2) / 0.8;
-  const fill = quiet ? mix(colours.card, colours.right, 0.05 + 0.1 * sure)
-    : mix(colours.card, good ? colours.right : colours.wrong, 0.12 + (good ? 0.76 : 0.6) * sure * sure);
-  return { text, fill, ink: quiet ? mix(colours.card, colours.muted, 0.6) : inkOn(fill), wrong: !good };
+/**
+ * A position that is read out: right, not yet right while the loop is `early` (before it stops), or wrong.
+ * The colour is the paler the less sure the model is (`share`).
+ */
+export function answerCell({ token, names, share, wanted, counts, early }) {
+  const text = names[token] ?? "○", colours = theme();
+  if (!counts) return { text, ink: colours.muted, shade: 0.5 * shade(token, names) };
+  const sure = Math.max(0, share - 0.2) / 0.8, good = token === wanted;
+  if (good && text === "#") return { text, fill: mix(colours.card, colours.right, 0.06), ink: colours.muted };
+  if (!good && early) return { text, fill: mix(colours.card, colours.muted, 0.03 + 0.09 * sure * sure), ink: colours.muted };
+  const fill = mix(colours.card, good ? colours.right : colours.wrong, 0.12 + 0.88 * sure * sure);
+  return { text, fill, ink: inkOn(fill), wrong: !good };
 }
 
 /** How dark a symbol is where it is too small to be written: none for `#`, the darker the higher among its task's. */

@@ -1,11 +1,12 @@
 // Lines over steps and over lengths, drawn with Observable Plot.
 
 import { theme } from "./colours.js";
+import { term } from "./terms.js";
 
-const MEASURES = [
-  ["confidence", "confidence", [0, 1]],
-  ["entropy", "entropy, bits a position", null],
-  ["change", "change of the state, relative", null],
+const MEASURES = [ // name, term, words, unit, domain
+  ["confidence", "confidence_measure", "confidence", "", [0, 1]],
+  ["entropy", "entropy", "entropy", "in bits per position", null],
+  ["change", "change", "change of the state", "relative to its size", null],
 ];
 // Told apart by colour and by dash, so that either is enough: [on light, on dark, dash].
 const RULES = {
@@ -19,20 +20,31 @@ const family = (stop) => RULES[stop.split("=")[0]];
 export function measures(box, run, step) {
   const colours = theme(), width = box.clientWidth || 320, last = run.start.steps;
   const chosen = [...new Set((run.rules ?? []).filter((rule) => rule.stopped).map((rule) => rule.step))];
-  const figures = MEASURES.map(([name, label, domain], i) => Plot.plot({
-    className: "plot", width, height: i === 2 ? 118 : 100, marginLeft: 40, marginRight: 12, marginTop: 22, marginBottom: i === 2 ? 34 : 16,
+  if (!box.children.length) box.append(...MEASURES.map(captioned));
+  const figures = MEASURES.map(([name, , , , domain], i) => Plot.plot({
+    className: "plot", width, height: i === 2 ? 104 : 86, marginLeft: 40, marginRight: 12, marginTop: 8, marginBottom: i === 2 ? 34 : 16,
     style: { fontSize: "11px" },
     x: { domain: [0, last], label: i === 2 ? "step" : null, ticks: i === 2 ? 6 : [], tickFormat: "d" },
-    y: { domain: domain ?? [0, Math.max(0.05, d3.max(run.steps, (at) => at[name]) ?? 0)], nice: !domain, label, labelArrow: "none", ticks: 3, grid: true },
+    y: { domain: domain ?? [0, Math.max(0.05, d3.max(run.steps, (at) => at[name]) ?? 0)], nice: !domain, label: null, ticks: 3, grid: true },
     marks: [
       Plot.ruleX(chosen, { stroke: colours.muted, strokeOpacity: 0.75 }),
       Plot.ruleX([step], { stroke: colours.ink, strokeWidth: 1.5 }),
       Plot.line(run.steps, { x: "step", y: name, stroke: colours.right, strokeWidth: 1.8 }),
-      Plot.dot(run.steps.filter((at) => at.step === step), { x: "step", y: name, r: 4, fill: (at) => (at.correct ? colours.right : colours.wrong), stroke: colours.card }),
+      Plot.dot(run.steps.filter((at) => at.step === step), { x: "step", y: name, r: 4, fill: (at) => (at.correct ? colours.right : at.step < run.stop ? colours.muted : colours.wrong), stroke: colours.card }),
     ],
   }));
-  label(figures[0], `Confidence, entropy and change over ${run.steps.length} steps`);
-  box.replaceChildren(...figures);
+  figures.forEach((figure, i) => {
+    label(figure, `${MEASURES[i][2]} over ${run.steps.length} steps`);
+    box.children[i].lastChild.replaceChildren(figure);
+  });
+}
+
+/** A place for a chart under its name, which explains itself. */
+function captioned([, name, words, unit]) {
+  const figure = document.createElement("figure"), caption = document.createElement("figcaption");
+  caption.append(term(name, words), unit);
+  figure.append(caption, document.createElement("div"));
+  return figure;
 }
 
 /** Accuracy by length, the training length and the question's length drawn in. */
@@ -74,7 +86,7 @@ function key(stops, colour) {
     const one = document.createElement("span"), swatch = document.createElement("span");
     swatch.textContent = "● ";
     swatch.style.color = colour(stop);
-    one.append(swatch, stop);
+    one.append(swatch, term(stop));
     box.append(one);
   }
   return box;

@@ -24,9 +24,16 @@ export function mix(from, to, share) {
   return mixers.get(key);
 }
 
-/** Ink that can be read on a fill. */
-export function inkOn(fill) {
-  const colours = theme();
-  const light = (colour) => d3.lab(colour).l;
-  return Math.abs(light(fill) - light(colours.ink)) > 45 ? colours.ink : colours.card;
+/** Black or white, whichever reads better on a fill: the better of the two has a contrast of at least 4.58 on any. */
+export function inkOn(fill) { return contrast("#000", fill) > contrast("#fff", fill) ? "#000" : "#fff"; }
+
+/** The contrast of two colours as WCAG defines it, from 1 to 21. */
+export function contrast(one, other) {
+  const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+}
+
+function luminance(colour) {
+  const { r, g, b } = d3.rgb(colour), linear = (c) => (c <= 10.31475 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
 }

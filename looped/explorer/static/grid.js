@@ -8,11 +8,11 @@ const LEFT = 34; // for the steps' numbers
 const GAP = 4; // between the question's rows and the first step
 const LARGEST = 5000; // pixels of a sheet's side beyond which it is not drawn in double resolution
 
-/** Sizes that two grids of one question share. */
-export function geometry(columns, rows, width, height, right, widest) {
+/** Sizes that two grids of one question share: fitted to a width and height, or `large` enough for letters. */
+export function geometry({ columns, rows, width, height, right, widest, large }) {
   const room = width - LEFT - right - 2;
-  const wide = Math.max(4, Math.min(24, Math.floor(room / columns)));
-  const high = Math.max(6, Math.min(22, Math.floor(height / rows), Math.max(wide + 4, 9)));
+  const wide = Math.max(large ? 8 + 6 * widest : 4, Math.min(24, Math.floor(room / columns)));
+  const high = Math.max(large ? 17 : 6, Math.min(22, Math.floor(height / rows), Math.max(wide + 4, 9)));
   const letters = wide >= 5 + 6 * widest - (widest > 1 ? 3 : 0) && high >= 10;
   return { columns, rows, wide, high, right, letters, font: Math.min(13, high - 2, wide * (widest > 1 ? 0.62 : 1.02)) };
 }
@@ -24,9 +24,10 @@ export class Grid {
     this.sheet = document.createElement("canvas");
     this.cursor = null;
     canvas.addEventListener("pointermove", (event) => this.#pointed(event));
-    canvas.addEventListener("pointerleave", () => this.point(null));
+    canvas.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") this.point(null); }); // a tap stays
     canvas.addEventListener("blur", () => this.point(null));
-    canvas.addEventListener("click", (event) => { const at = this.#at(event); if (at) on.step(at.step); });
+    canvas.addEventListener("click", (event) => { const at = this.#at(event); if (at) { on.step(at.step); this.point(at); } });
+    canvas.parentElement.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     canvas.addEventListener("keydown", (event) => this.#key(event));
   }
 
@@ -40,6 +41,7 @@ export class Grid {
       canvas.width = width * this.scale; canvas.height = tall * this.scale;
       canvas.style.width = `${width}px`; canvas.style.height = `${tall}px`;
     }
+    this.left = this.canvas.parentElement.scrollLeft;
     this.#paintHead();
     this.paint();
   }
@@ -72,6 +74,14 @@ export class Grid {
   #x(position) { return LEFT + position * this.size.wide; }
   #y(step) { return step * this.size.high; }
 
+  /** The steps' numbers and the names of the first rows stay in sight. */
+  #scrolled() {
+    if (!this.what || this.left === this.canvas.parentElement.scrollLeft) return;
+    this.left = this.canvas.parentElement.scrollLeft;
+    this.#paintHead();
+    this.#draw();
+  }
+
   #headHigh() { return Math.max(13, this.size.high); }
 
   #paintHead() {
@@ -82,12 +92,10 @@ export class Grid {
     pen.textBaseline = "middle";
     head.forEach((row, i) => {
       const y = i * high + 8;
-      pen.font = `10px ${colours.sans}`; pen.fillStyle = colours.muted; pen.textAlign = "left";
-      pen.fillText(row.label, 0, y + high / 2);
       pen.font = `600 ${font}px ${colours.mono}`; pen.textAlign = "center";
       for (let p = 0; p < columns; p++) {
         if (this.size.letters) {
-          pen.fillStyle = row.faint(p) ? mix(colours.card, colours.muted, 0.55) : colours.ink;
+          pen.fillStyle = row.faint(p) ? colours.muted : colours.ink;
           pen.fillText(row.text(p), this.#x(p) + wide / 2, y + high / 2);
         } else if (row.shade(p)) { // too small for letters: darker is a larger symbol
           pen.fillStyle = mix(colours.card, colours.ink, row.shade(p));
@@ -98,6 +106,24 @@ export class Grid {
     pen.fillStyle = colours.line;
     pen.fillRect(LEFT, head.length * high + GAP + 8, columns * wide, 1);
     this.#trainedColumn(pen, 0, this.head.height);
+    this.#margin(pen, this.head.height);
+    pen.font = `10px ${colours.sans}`; pen.fillStyle = colours.muted; pen.textAlign = "left";
+    head.forEach((row, i) => pen.fillText(row.label, this.left, (i + 0.5) * high + 8));
+  }
+
+  /** An empty strip at the frame's left edge. */
+  #margin(pen, height) {
+    pen.fillStyle = theme().card;
+    pen.fillRect(this.left, 0, LEFT - 2, height);
+  }
+
+  #numbers(pen) {
+    const { high, rows } = this.size, colours = theme(), every = high >= 11 ? (rows > 40 ? 5 : 1) : 10;
+    this.#margin(pen, rows * high);
+    pen.font = `10px ${colours.sans}`; pen.fillStyle = colours.muted; pen.textAlign = "right"; pen.textBaseline = "middle";
+    for (let step = 0; step <= this.painted; step += every) {
+      pen.fillText(step === 0 ? this.what.zero : step, this.left + LEFT - 8, this.#y(step) + high / 2 + 0.5);
+    }
   }
 
   #paintRow(pen, step) {
@@ -116,11 +142,6 @@ export class Grid {
       if (!letters && cell.shade) { pen.fillStyle = mix(colours.card, colours.muted, cell.shade); pen.fillRect(x, y, wide, high); }
       if (letters && cell.text) { pen.fillStyle = cell.ink; pen.fillText(cell.text, x + wide / 2, y + high / 2 + 0.5); }
     }
-    const every = high >= 11 ? (this.size.rows > 40 ? 5 : 1) : 10;
-    if (step % every === 0) {
-      pen.font = `10px ${colours.sans}`; pen.fillStyle = colours.muted; pen.textAlign = "right";
-      pen.fillText(step === 0 ? this.what.zero : step, LEFT - 8, y + high / 2 + 0.5);
-    }
   }
 
   #draw() {
@@ -136,6 +157,7 @@ export class Grid {
     pen.globalAlpha = 1;
     this.#trainedColumn(pen, 0, height);
     this.#labels(pen);
+    this.#numbers(pen);
     pen.strokeStyle = colours.ink; pen.lineWidth = 1.5;
     pen.strokeRect(LEFT - 1, this.#y(this.current) + 0.5, width + 2, high - 1);
     if (this.cursor) {

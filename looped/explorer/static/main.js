@@ -9,6 +9,8 @@ import { Attention } from "./attention.js";
 import { Controls } from "./controls.js";
 import { Player } from "./player.js";
 import { Stage } from "./stage.js";
+import { Tour, calm } from "./tour.js";
+import { explainAll } from "./terms.js";
 
 const $ = (id) => document.getElementById(id);
 const SLOW = 250; // milliseconds after which progress is shown
@@ -19,13 +21,19 @@ let shown = {}; // what the address holds besides the form
 let frame = 0, later = 0;
 
 const stage = new Stage((step) => { player.pause(); player.go(step); });
-const player = new Player($("step"), $("play"), $("step-shown"), () => draw());
+const player = new Player({ slider: $("step"), button: $("play"), back: $("back"), on: $("on"), speed: $("speed"), shown: $("step-shown") }, () => draw());
 const attention = new Attention($("attention"), (text) => { $("attention-note").textContent = text; }, (i, j, share, x, y) => {
   if (i === null) return tip.hide();
   const { names, row } = run.start;
   tip.show(`Position ${i + 1} (${names[row[i]]}) looks at ${j + 1} (${names[row[j]]})`, [{ name: names[row[j]], share, right: true }], x, y);
 });
-const controls = new Controls(await api.catalogue(), { ask: () => ask(), draw: () => drawQuestion(), model: () => drawQuestion() });
+const controls = new Controls(await api.catalogue(), { ask: () => { tour.own = true; ask(); }, draw: () => drawQuestion(), model: () => drawQuestion() });
+const tour = new Tour(controls.catalogue, {
+  show: async (wanted) => { await show(wanted); await run?.tracing; if (run?.rules) await look(); return run; },
+  play: (step) => { if (!calm()) { player.go(0); player.play(step); } },
+  left: () => { player.pause(); if (run?.rules) remember(); },
+});
+explainAll(document);
 $("version").textContent = `looped ${controls.catalogue.version}, on this machine only`;
 
 // --- asking --------------------------------------------------------------------------------------------------
@@ -63,7 +71,8 @@ function take(message, model, at) {
 
 function begin(start, model) {
   document.body.dataset.state = "running";
-  run = { start, steps: [], rules: null, model };
+  run = { start, steps: [], rules: null, model, stop: start.needed, traced: null };
+  verdict.task(controls.catalogue.tasks.find((each) => each.name === model.task));
   for (const id of ["stage", "panels"]) $(id).hidden = false;
   $("result").hidden = true;
   controls.showLength(start.length);
@@ -73,14 +82,15 @@ function begin(start, model) {
   verdict.rules(run, () => {});
   verdict.record(model, start.length);
   charts.accuracy($("accuracy"), model, start.length);
-  trace(run, model);
+  run.tracing = trace(run, model);
 }
 
 function finish(end, model, at) {
   Object.assign(run, { rules: end.rules, seconds: end.seconds });
-  const step = verdict.answer(run, model);
+  run.stop = verdict.answer(run, model);
+  if (run.stop !== run.start.needed) stage.stopped();
   verdict.rules(run, (chosen) => { player.pause(); player.go(chosen); });
-  player.go(at.step ?? step);
+  player.go(at.step ?? run.stop);
 }
 
 function failed(error) {
@@ -91,6 +101,7 @@ function failed(error) {
 async function trace(mine, model) {
   try {
     const program = await api.program(model.key, mine.start.question);
+    mine.traced = program.steps;
     const network = controls.catalogue.models.find((each) => each.key === `${model.task}-compiled`);
     if (network && network !== model) program.variables.push(compiled(network, mine, program.steps));
     if (run === mine) await stage.trace(program, shown.show, (name) => { shown.show = name; remember(); });
@@ -110,6 +121,7 @@ function compiled(network, mine, steps) {
 /** A new question; where a person has asked for another one meanwhile, that one counts, whichever comes first. */
 async function drawQuestion() {
   const wish = drawQuestion.wish = (drawQuestion.wish ?? 0) + 1;
+  tour.own = true;
   const late = () => wish !== drawQuestion.wish;
   try {
     const seed = Math.floor(Math.random() * 2 ** 40);
@@ -125,7 +137,7 @@ async function drawQuestion() {
 // --- drawing -------------------------------------------------------------------------------------------------
 /** The last step computed so far, while the loop runs; no more often than the screen is drawn. */
 function follow() {
-  frame ||= requestAnimationFrame(() => { frame = 0; if (run && !run.rules) player.go(run.steps.length); });
+  frame ||= requestAnimationFrame(() => { frame = 0; if (run && !run.rules && !calm()) player.go(run.steps.length); });
 }
 
 function draw() {
@@ -139,14 +151,14 @@ function draw() {
 
 function look() {
   const { start, model } = run, wanted = { model: model.key, question: start.question, step: player.step, layer: Number($("layer").value), head: Number($("head").value) };
-  if (run.rules) attention.show(wanted, start.row.map((id) => start.names[id]));
+  return run.rules ? attention.show(wanted, start.row.map((id) => start.names[id])) : undefined;
 }
 
 /** Puts what is seen into the address, once things have settled. */
 function remember() {
   clearTimeout(later);
   later = setTimeout(() => {
-    state.write({ task: run.model.task, model: run.model.key, q: run.start.question, step: player.step, layer: $("layer").value, head: $("head").value, show: shown.show, for: controls.stretch });
+    state.write(tour.address ?? { task: run.model.task, model: run.model.key, q: run.start.question, step: player.step, layer: $("layer").value, head: $("head").value, show: shown.show, for: controls.stretch });
     document.body.dataset.state = "settled";
   }, 150);
 }
@@ -158,6 +170,8 @@ for (const id of ["layer", "head"]) $(id).addEventListener("change", () => { if 
 $("cancel").addEventListener("click", () => asking?.abort());
 addEventListener("keydown", (event) => { if (event.key === "Escape") { asking?.abort(); tip.hide(); } });
 addEventListener("themechange", () => { if (run) { draw(); attention.paint(); charts.accuracy($("accuracy"), run.model, run.start.length); } });
+try { $("what").open = localStorage.getItem("looped-what") !== "closed"; } catch { /* a private window */ }
+$("what").addEventListener("toggle", () => { try { localStorage.setItem("looped-what", $("what").open ? "open" : "closed"); } catch { /* the same */ } });
 let width = innerWidth;
 addEventListener("resize", () => {
   if (!run || innerWidth === width) return; // a phone's address bar comes and goes
@@ -165,14 +179,18 @@ addEventListener("resize", () => {
   stage.resize(); draw(); attention.paint(); charts.accuracy($("accuracy"), run.model, run.start.length);
 });
 addEventListener("hashchange", () => open(state.read()));
+addEventListener("pointerdown", (event) => { if (event.target.localName !== "canvas") tip.hide(); });
 $("share").addEventListener("click", async () => {
   await navigator.clipboard?.writeText(location.href).catch(() => {});
   $("share").textContent = "Copied";
   setTimeout(() => { $("share").textContent = "Copy link"; }, 1500);
 });
 
-/** Shows what an address asks for; without a question, always the same one, neither short nor long. */
-async function open(wanted) {
+/** Shows what an address asks for: a stop of the tour, or a question. */
+function open(wanted) { return Tour.has(wanted.tour) ? tour.go(wanted.tour) : show(wanted); }
+
+/** Shows a question; without one, always the same, neither short nor long. */
+async function show(wanted) {
   const { missing } = controls.choose(wanted);
   shown = { show: wanted.show };
   if (wanted.layer < controls.model.layers) $("layer").value = String(wanted.layer);

@@ -1,13 +1,16 @@
-// The present step: a slider, a button that plays, and keys. Tells whoever listens; knows nothing of what is shown.
+// The present step: a slider, buttons, a speed, and keys. Tells whoever listens; knows nothing of what is shown.
 
 const WHOLE = 6000; // milliseconds for all steps, if that is neither too fast nor too slow
 
 export class Player {
-  constructor(slider, button, shown, onStep) {
-    Object.assign(this, { slider, button, shown, onStep });
+  constructor({ slider, button, back, on, speed, shown }, onStep) {
+    Object.assign(this, { slider, button, speed, shown, onStep });
     this.step = 0; this.last = 0; this.timer = null;
     slider.addEventListener("input", () => { this.pause(); this.go(Number(slider.value)); });
     button.addEventListener("click", () => this.toggle());
+    back.addEventListener("click", () => { this.pause(); this.go(this.step - 1); });
+    on.addEventListener("click", () => { this.pause(); this.go(this.step + 1); });
+    speed.addEventListener("change", () => { if (this.timer) this.play(this.until); });
     addEventListener("keydown", (event) => this.#key(event));
   }
 
@@ -26,13 +29,16 @@ export class Player {
 
   toggle() { if (this.timer) this.pause(); else this.play(); }
 
-  play() {
-    if (this.step >= this.last) this.go(0);
+  /** From the present step, or from the beginning if that is not before `until`. */
+  play(until = this.last) {
+    clearInterval(this.timer);
+    this.until = until;
+    if (this.step >= until) this.go(0);
     this.#label(true);
-    const wait = Math.min(450, Math.max(40, WHOLE / this.last));
+    const wait = Math.min(450, Math.max(40, WHOLE / this.last)) / Number(this.speed.value);
     this.timer = setInterval(() => {
       this.go(this.step + 1);
-      if (this.step >= this.last) this.pause();
+      if (this.step >= until) this.pause();
     }, wait);
   }
 

@@ -16,6 +16,8 @@ export class Stage {
     this.network = new Grid($("network-head"), $("network"), { step: onStep, point });
     this.program = new Grid($("program-head"), $("program"), { step: onStep, point });
     this.#scrollTogether($("network-scroll"), $("program-scroll"));
+    this.zoomed = null; // as chosen by a person; null: larger cells on a small screen
+    $("zoom").addEventListener("click", () => { this.zoomed = !this.#zoom(); this.resize(); this.#toAnswer(); });
     addEventListener("themechange", () => { this.network.repaint(); this.program.repaint(); });
   }
 
@@ -23,6 +25,7 @@ export class Stage {
   begin(run, model) {
     this.run = run; this.model = model; this.traced = null; this.variable = null;
     this.#layout();
+    this.#toAnswer();
     this.program.what = null;
     $("variables").replaceChildren();
     $("trained-key").hidden = !(model.trained && run.start.steps > model.trained_steps);
@@ -50,13 +53,18 @@ export class Stage {
     }
     if (this.variable !== variable || !variable.values) return; // another one was asked for meanwhile
     this.program.show(this.#programSize(), programView(this.run, program, variable));
-    this.program.paint(this.network.current);
+    this.program.paint(Math.min(this.network.current, program.steps));
+  }
+
+  /** Paints all again: the step at which the loop stops is known now. */
+  stopped() {
+    this.network.show(this.network.size, networkView(this.run, this.model));
   }
 
   /** Shows a step in both grids and keeps it in sight. */
   go(step) {
     this.network.paint(step);
-    if (this.traced) this.program.paint(step);
+    if (this.traced) this.program.paint(Math.min(step, this.traced.steps));
     const box = $("network-scroll"), high = this.network.size.high, head = $("network-head").offsetHeight;
     const top = step * high, bottom = top + high + head;
     if (top < box.scrollTop) box.scrollTop = top;
@@ -73,22 +81,33 @@ export class Stage {
   }
 
   #layout() {
-    const pair = document.querySelector(".pair");
+    const pair = $("pair"), small = innerWidth <= SMALL;
     pair.classList.remove("stacked");
     const letters = d3.max(this.run.start.names, (name) => name.length);
-    if (innerWidth <= SMALL || this.#size(LABELS).wide < READABLE + 4 * (letters - 1)) pair.classList.add("stacked");
-    this.network.show(this.#size(innerWidth <= SMALL ? FEW_LABELS : LABELS), networkView(this.run, this.model));
+    if (small || this.#size(LABELS).wide < READABLE + 4 * (letters - 1)) pair.classList.add("stacked");
+    const fitted = this.#size(small ? FEW_LABELS : LABELS);
+    this.tiny = !fitted.letters;
+    $("zoom").hidden = !this.tiny;
+    $("zoom").textContent = this.#zoom() ? "Fit to width" : "Larger cells";
+    $("zoom").setAttribute("aria-pressed", String(this.#zoom()));
+    this.network.show(this.#zoom() ? this.#size(LABELS, true) : fitted, networkView(this.run, this.model));
   }
 
-  #size(right) {
+  /** Whether cells are drawn large enough for letters, in a grid that scrolls sideways. */
+  #zoom() { return this.tiny && (this.zoomed ?? innerWidth <= SMALL); }
+
+  /** Scrolls a grid that is wider than its frame to where the answer begins. */
+  #toAnswer() { $("network-scroll").scrollLeft = this.#zoom() ? this.run.start.from * this.network.size.wide : 0; }
+
+  #size(right, large = false) {
     const { start } = this.run, widest = d3.max(start.names, (name) => name.length);
-    return geometry(start.row.length, start.steps + 1, $("network-scroll").clientWidth, Math.min(0.6 * innerHeight, 640), right, widest);
+    return geometry({ columns: start.row.length, rows: start.steps + 1, width: $("network-scroll").clientWidth, height: Math.min(0.6 * innerHeight, 640), right, widest, large });
   }
 
   /** The network's cells, and its rows too where the two stand side by side. */
   #programSize() {
-    const stacked = document.querySelector(".pair").classList.contains("stacked");
-    return { ...this.network.size, right: FEWEST_LABELS, rows: stacked ? this.traced.steps + 1 : this.network.size.rows };
+    const { size } = this.network, stacked = $("pair").classList.contains("stacked");
+    return { ...size, right: this.#zoom() ? size.right : FEWEST_LABELS, rows: stacked ? this.traced.steps + 1 : size.rows };
   }
 
   #point(step, p, x, y) {

@@ -1,8 +1,8 @@
 // What is being looked at, in the address behind the #: whoever opens that address sees the same.
-// #task=copy&model=copy-fast&q=0110&step=4&layer=0&head=2&show=seq&for=1.5
+// #task=copy&model=copy-fast&q=0110&step=4&layer=0&head=2&show=seq&for=1.5, or #tour=2 for a stop of the tour.
 
-const NUMBERS = new Set(["step", "layer", "head", "for"]);
-const NAMES = ["task", "model", "q", "step", "layer", "head", "show", "for"];
+const NUMBERS = new Set(["step", "layer", "head", "for", "tour"]);
+const NAMES = ["task", "model", "q", "step", "layer", "head", "show", "for", "tour"];
 
 /** The state an address holds; unknown names and broken numbers are left out. */
 export function read(hash = location.hash) {

@@ -1,40 +1,54 @@
 // In words: the answer, what it rests on, and what each stopping rule would have answered.
 
+import { term } from "./terms.js";
 import { percent } from "./tip.js";
 
 const $ = (id) => document.getElementById(id);
 const EMPTY = "(empty)";
 
+/** What is asked, with a worked example. */
+export function task({ name, summary, example, solved, meaning, formula }) {
+  const bold = document.createElement("b"), asked = document.createElement("code"), answer = document.createElement("code");
+  const words = name.replaceAll("_", " ");
+  bold.textContent = words[0].toUpperCase() + words.slice(1);
+  asked.textContent = example; answer.textContent = solved || EMPTY;
+  $("what-task").replaceChildren(bold, `: ${summary}. For example, `, asked, " → ", answer, meaning && ` = ${meaning}`, ". The paper gives a question of length n ", term("steps", "T(n)"), ` = ${formula} steps.`);
+}
+
 /** The answer the model gives under its own rule; as soon as it is due where that rule is the oracle. */
 export function answer(run, model) {
-  const due = { name: "oracle", step: run.start.needed, ...run.steps[run.start.needed - 1] };
+  const due = { name: "oracle", step: run.start.needed, stopped: true, ...run.steps[run.start.needed - 1] };
   const rule = run.rules?.find((each) => each.name === model.rule) ?? run.rules?.[0] ?? due;
-  const at = run.steps[rule.step - 1];
   $("result").hidden = false;
   $("asked").textContent = shorten(run.start.question);
   $("answer").textContent = shorten(rule.answer || EMPTY);
-  $("badge").textContent = rule.correct ? "✓ right" : `✗ wrong: it is ${shorten(run.start.expected || EMPTY, 32)}`;
+  $("meaning").textContent = rule.meaning && `= ${rule.meaning}`;
+  $("badge").textContent = rule.correct ? "✓ right" : `✗ wrong: it is ${shorten(run.start.expected || EMPTY, 32)}${run.start.meaning && ` = ${run.start.meaning}`}`;
   $("badge").className = `badge ${rule.correct ? "right" : "wrong"}`;
-  const facts = [
-    `after ${rule.step} ${rule.step === 1 ? "step" : "steps"} (${rule.name})`,
-    `due at step ${run.start.needed}`,
-    `confidence ${percent(at.confidence)}`,
-    model.trained ? `length ${run.start.length}, trained up to ${model.trained}` : `length ${run.start.length}, never trained: compiled`,
-    run.rules ? `${Math.round(1000 * run.seconds)} ms for ${run.steps.length} steps` : "looping on",
-  ];
-  $("about").textContent = facts.join(" · ");
+  $("about").replaceChildren(...facts(run, model, rule));
   return rule.step;
+}
+
+/** Who answered, after how many steps, and which rule decided so. */
+function facts(run, model, rule) {
+  const { start } = run, steps = `${rule.step} ${rule.step === 1 ? "step" : "steps"}`;
+  const told = [
+    rule.stopped ? `, due at step ${start.needed}` : ", which had not stopped",
+    ` · confidence ${percent(run.steps[rule.step - 1].confidence)}`,
+    model.trained ? ` · length ${start.length}, trained up to ${model.trained}` : ` · length ${start.length}, never trained: compiled`,
+    run.rules ? ` · ${Math.round(1000 * run.seconds)} ms for ${run.steps.length} steps` : " · looping on",
+  ];
+  return [`${model.label} answered after ${steps} by the rule `, term(rule.name), ...told];
 }
 
 /** What stands there after the present step, in a line. */
 export function now(run, step) {
   const at = run.steps[step - 1], line = $("now");
   if (!at) return line.replaceChildren("the question as it is fed in");
-  const mark = document.createElement("b");
-  mark.className = at.correct ? "right" : "wrong";
-  mark.textContent = at.correct ? " ✓ right" : " ✗ not yet the answer";
-  if (!at.correct && step > run.start.needed) mark.textContent = " ✗ wrong";
-  line.replaceChildren(`says ${at.answer || EMPTY}`, mark);
+  const mark = document.createElement("b"), kind = at.correct ? "right" : step < run.stop ? "early" : "wrong";
+  mark.className = kind;
+  mark.textContent = { right: " ✓ right", early: " … not yet", wrong: " ✗ wrong" }[kind];
+  line.replaceChildren(`says ${at.answer || EMPTY}${at.meaning && ` = ${at.meaning}`}`, mark);
 }
 
 /** The table of rules; `go(step)` is called when one is chosen. */
@@ -44,7 +58,7 @@ export function rules(run, go) {
     const row = document.createElement("tr"), step = document.createElement("td"), said = document.createElement("td");
     const name = document.createElement("th"), button = document.createElement("button"), mark = document.createElement("span");
     name.scope = "row";
-    name.textContent = rule.name;
+    name.append(term(rule.name));
     button.type = "button";
     button.textContent = rule.stopped ? rule.step : `never (${rule.step})`;
     button.setAttribute("aria-label", `go to step ${rule.step}, where ${rule.name} ${rule.stopped ? "stops" : "is still running"}`);
@@ -54,7 +68,7 @@ export function rules(run, go) {
     mark.textContent = rule.correct ? "✓ " : "✗ ";
     said.className = "mono";
     said.title = rule.answer;
-    said.append(mark, rule.answer || EMPTY);
+    said.append(mark, `${shorten(rule.answer || EMPTY, 24)}${rule.meaning && ` = ${rule.meaning}`}`);
     row.append(name, step, said);
     return row;
   }));
