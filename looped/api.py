@@ -14,6 +14,7 @@ from looped.batches import Batch, lay_out
 from looped.errors import InputError
 from looped.evaluation import loading
 from looped.evaluation.measure import measure
+from looped.tables import html_table
 from looped.tasks.base import Task
 from looped.training import recipes
 from looped.training.backends import Backend
@@ -96,6 +97,14 @@ def with_block(config: TrainConfig, block: BlockOrName | None) -> TrainConfig:
     return recipes.with_fields(config, [f"block={name}"])
 
 
+class ResultRows(list[dict[str, Any]]):
+    """Rows as result files hold them; a notebook shows them as a table."""
+
+    def _repr_html_(self) -> str:
+        columns = list(dict.fromkeys(key for row in self for key in row))
+        return html_table(columns, [[row.get(key, "") for key in columns] for row in self])
+
+
 def evaluate(
     run: Summary | str | Path,
     *,
@@ -105,14 +114,14 @@ def evaluate(
     seed: int = 0,
     device: str = "cpu",
     block: BlockOrName | None = None,
-) -> list[dict[str, Any]]:
+) -> ResultRows:
     """Measure a run: a row for every length, stopping rule and seed, as result files hold them."""
     if block is not None:
         registry.resolve(block) if isinstance(block, str) else registry.register(block)
     folder = run.folder if isinstance(run, Summary) else run
     loaded = loading.load(Path(folder), devices.pick(device))
     rows = measure(loaded.subject, list(lengths), samples, seed=seed, stops=tuple(stop))
-    return [row.as_dict() for row in rows]
+    return ResultRows(row.as_dict() for row in rows)
 
 
 def _text(value: object) -> str:

@@ -26,9 +26,10 @@ from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json
 from looped.errors import InputError
 from looped.solve import Answer, Solver, answer, load
-from looped.solve.answers import BAD, GOOD, Step, shown
+from looped.solve.answers import Step, shown
 from looped.solve.solver import steps
 from looped.solve.sources import own
+from looped.tables import BAD, GOOD
 from looped.tasks.base import Task
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from looped.rasp.attention import Array
 from looped.rasp.program import BLANK, Program, read_out, unroll
 from looped.rasp.sequence import Kind, kind_of, unwrap
+from looped.tables import Cell, html_table
 from looped.vocab import EOQ, IGNORED
 
 GAP = "…"
@@ -79,6 +80,20 @@ class Trace:
 
         Under a step's variables stands what others would put out after it, by name, from the question's end on.
         """
+        return _laid_out(*self._lines(positions, steps, beside))
+
+    def _repr_html_(self) -> str:
+        lines, columns = self._lines()
+        rows = [
+            (step, name, *(Cell(GAP if c is None else values[c]) for c in columns if values))
+            for step, name, values in lines
+        ]
+        return html_table((), rows, f"{self.program.name}: every variable after every step")
+
+    def _lines(
+        self, positions: int = 40, steps: int = MOST_STEPS, beside: Beside = ()
+    ) -> tuple[list[tuple[str, str, list[str]]], list[int | None]]:
+        """The lines of a table (step, name, values) and which positions of them are shown."""
         names = self.program.vocab.decode(self.row.tolist())
         start = names.index(EOQ)
         output = [IGNORED] * start + self.program.vocab.decode(self.output[start:].tolist())
@@ -93,7 +108,7 @@ class Trace:
             ]
             lines += [("", name, [IGNORED] * start + said[step]) for name, said in beside if step in said]
         lines.append(("out", "", output))
-        return _laid_out(lines, _kept(len(names), (0, start - 4, len(names) - positions // 3), positions))
+        return lines, _kept(len(names), (0, start - 4, len(names) - positions // 3), positions)
 
 
 def trace(program: Program, row: Array | Sequence[int], keep: Container[int | None] | None = None) -> Trace:

@@ -8,10 +8,12 @@ Knows no model and no task.
 
 from __future__ import annotations
 
-import html
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-GOOD, BAD, QUIET = "#0072B2", "#D55E00", "#888888"  # told apart in colour blindness too
+from looped.tables import BAD, GOOD, Cell, html_table
+
+MOST_SHOWN = 60  # steps and positions of a table
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,22 +65,12 @@ class Answers(tuple[Answer, ...]):
         return "\n".join([*map(repr, self), f"{right} of {len(self)} right"])
 
     def _repr_html_(self) -> str:
-        head = "".join(
-            f"<th>{name}</th>" for name in ("question", "answer", "", "steps", "stop", "confidence")
-        )
-        body = []
+        rows = []
         for answer in self:
             colour = GOOD if answer.correct else BAD
-            cells = [
-                f"<code>{html.escape(answer.question)}</code>",
-                f'<code style="color:{colour}">{html.escape(shown(answer.answer))}</code>',
-                f'<span style="color:{colour}">{html.escape(answer.verdict)}</span>',
-                str(answer.steps),
-                html.escape(answer.stop),
-                f"{answer.confidence:.4f}",
-            ]
-            body.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-        return f"<table><tr>{head}</tr>{''.join(body)}</table>"
+            said = Cell(answer.explained, colour), Cell(answer.verdict, colour)
+            rows.append((Cell(answer.question), *said, answer.steps, answer.stop, f"{answer.confidence:.4f}"))
+        return html_table(("question", "answer", "", "steps", "stopped by", "confidence"), rows)
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,6 +98,50 @@ class Step:
             "changed": sum(self.changed),
             "surprise": self.surprise,
         }
+
+
+class StepSequence(Iterator[Step]):
+    """The loop on one question: each step is computed when it is first asked for, and kept.
+
+    `next` goes on from the last step it gave; `for` begins with the first. A notebook shows all of them as a grid in
+    which a position is the bluer the surer the model is of its token; a token in bold has just changed.
+    """
+
+    def __init__(self, source: Iterator[Step]) -> None:
+        self._source, self._kept, self._given = source, list[Step](), 0
+
+    def __next__(self) -> Step:
+        if not self._reaches(self._given):
+            raise StopIteration
+        self._given += 1
+        return self._kept[self._given - 1]
+
+    def __iter__(self) -> Iterator[Step]:
+        number = 0
+        while self._reaches(number):
+            yield self._kept[number]
+            number += 1
+
+    def _reaches(self, number: int) -> bool:
+        """Whether there is a step of this number, from 0."""
+        if number == len(self._kept):
+            self._kept.extend(step for step in [next(self._source, None)] if step is not None)
+        return number < len(self._kept)
+
+    def _repr_html_(self) -> str:
+        steps = list(self)
+        half = MOST_SHOWN // 2
+        shown = steps if len(steps) <= MOST_SHOWN else [*steps[:half], *steps[-half:]]
+        width = min(MOST_SHOWN, max(len(step.row) for step in steps))
+        rows = [(step.number, *_cells(step, width), Cell(step.answer)) for step in shown]
+        note = "" if shown is steps else f"{len(steps) - len(shown)} steps of the middle are left out"
+        return html_table(("step", *[""] * width, "answer"), rows, note)
+
+
+def _cells(step: Step, width: int) -> list[Cell]:
+    tokens = zip(step.row, step.confidence, step.changed, strict=True)
+    cells = [Cell(token, fill=sure**2, bold=new, note=f"{sure:.2%}") for token, sure, new in tokens]
+    return cells[:width]
 
 
 def shown(answer: str) -> str:

@@ -39,7 +39,7 @@ from looped.model.config import ModelConfig
 from looped.model.looped import LoopedTransformer, load_checkpoint_weights
 from looped.model.seeds import ModuleWeights, SeedModel, SeedWeights
 from looped.model.weights import Layout
-from looped.solve.answers import Answer, Answers, Step
+from looped.solve.answers import Answer, Answers, Step, StepSequence
 from looped.tasks.base import Task
 from looped.zoo.registry import Card
 
@@ -110,12 +110,12 @@ class Solver:
             return answer(self, [self.task.parse(question)], stop)[0]
         return Answers(answer(self, [self.task.parse(each) for each in question], stop))
 
-    def steps(self, question: str, most: int | None = None) -> Iterator[Step]:
+    def steps(self, question: str, most: int | None = None) -> StepSequence:
         """The loop, step by step, each computed when it is asked for.
 
         Without `most`, T(n) steps, or as many as a model takes that says itself when it is done.
         """
-        return steps(self, self.task.parse(question), most)
+        return StepSequence(steps(self, self.task.parse(question), most))
 
     @property
     def parameters(self) -> int:

@@ -22,6 +22,7 @@ from looped.checkpoints import Metadata, Shapes
 from looped.errors import InputError
 from looped.evaluation.measure import Subject, measure
 from looped.runs import Run, load_seed, number, read_metrics
+from looped.tables import html_facts, html_table
 from looped.tasks.base import LONGEST
 from looped.training import backends, curriculum
 from looped.training.backends import Backend
@@ -64,6 +65,16 @@ class Summary:
     )  # last report of each, and why it stopped if it did
     evaluation: list[dict[str, Any]] = field(default_factory=list)  # last rows
     files: list[str] = field(default_factory=list)  # one checkpoint per seed
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "run": f"{self.task}, {self.method}, recipe {self.recipe}",
+            "folder": self.folder,
+            "ended": f"{self.ending}: {self.step:,} of {self.steps:,} gradient steps, {self.seconds:.0f} s",
+        }
+        columns = ("seed", "length", "stop", "accuracy", "samples")
+        rows = [[row.get(name, "") for name in columns] for row in self.evaluation]
+        return html_facts(facts) + html_table(columns, rows, "Last evaluation")
 
 
 def train(

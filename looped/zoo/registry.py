@@ -9,7 +9,6 @@ name, `addition`, stands for the first of its models in the order of `PREFERRED`
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -18,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from looped import serial
+from looped.tables import html_facts, html_table
 
 FOLDER = Path(__file__).parent
 PREFERRED = ("long", "fast", "paper", "quick")  # suffixes of names, the one that holds furthest first
@@ -83,6 +83,20 @@ class Card:
                 break
             longest = length
         return longest
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "model": f"{self.name}: {self.task}, {self.method}, recipe {self.recipe}, seed {self.seed}",
+            "trained": f"on lengths to {self.max_length}, {self.steps:,} gradient steps",
+            "parameters": f"{self.parameters:,}, stored as {self.stored}",
+            "chosen": self.chosen,
+        }
+        columns = ("length", "stopping rule", "inputs", "accuracy", "questions", "mean steps")
+        rows = [
+            (row.length, row.stop, row.family, f"{row.accuracy:.4f}", row.samples, f"{row.mean_steps:.1f}")
+            for row in self.rows
+        ]
+        return html_facts(facts) + html_table(columns, rows, "Measured accuracy")
 
     def to_json(self) -> dict[str, Any]:
         """As the file holds it, one row of measurements a line."""
@@ -157,9 +171,7 @@ class Zoo(tuple[Card, ...]):
         return "\n".join([*lines, NOTE])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in COLUMNS)
-        rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in self.lines())
-        return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table><p>{NOTE}</p>"
+        return html_table(COLUMNS, self.lines(), NOTE)
 
 
 NOTE = "* what the task's name stands for; holds to: the last length before one with less than 99 % right (oracle)"
