@@ -16,16 +16,17 @@ help: ## list the targets
 
 # One thread a process: tests run side by side, and no result may depend on the number of cores.
 test test-all: export OMP_NUM_THREADS = 1
-test: lint ## style, types, import direction, then the tests that are neither slow nor need a GPU
+test: lint ## style, types, prose, import direction, then the tests that are neither slow nor need a GPU
 	$(BIN)/pytest -n $(WORKERS) -m "not slow and not gpu"
 
 test-all: lint ## the same with every test that this machine can run
 	$(BIN)/pytest -n $(WORKERS)
 
-lint: $(STAMP) ## style, types and import direction only
+lint: $(STAMP) ## style, types, prose and import direction only
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict
+	$(BIN)/python -m scripts.prose
 	$(BIN)/pytest tests/test_imports.py
 
 demo: $(STAMP) ## the newcomer's minute

@@ -34,7 +34,7 @@ BENCHES: dict[str, tuple[str, str]] = {
     "scale": ("benchmarks.scale", "cost of a seed against the number of seeds stacked"),
     "equal": ("benchmarks.equal", "the fast paths against the plain one: losses and accuracies"),
     "memory": ("benchmarks.memory", "memory against the number of loop steps"),
-    "infer": ("benchmarks.infer", "answers a second with and without early exit; cost against length"),
+    "infer": ("benchmarks.infer", "answers per second with and without early exit; cost against length"),
     "solve": ("benchmarks.solve", "questions of mixed length together, one by one, and a command each"),
     "survive": (
         "benchmarks.robustness",

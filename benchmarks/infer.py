@@ -1,4 +1,4 @@
-"""`bench infer`: answers a second with and without early exit, and what an answer costs as problems grow.
+"""`bench infer`: answers per second with and without early exit, and what an answer costs as problems grow.
 
 Early exit is measured with a model trained for a moment, on problems of all lengths up to twice its training length
 in one batch: without it every row runs for 2·T of the longest, with it a row leaves when its rule says so. Cost
@@ -88,7 +88,7 @@ def table(measured: Measured) -> Table:
     ]  # fmt: skip
     rows += [
         (f"{row['heads']} heads, length {row['length']}", f"row of {row['row_size']}",
-         f"{row['ms']:.4g} ms a row and step", f"× {row['loops']} steps = {row['answer_seconds']:.4g} s")
+         f"{row['ms']:.4g} ms per row and step", f"× {row['loops']} steps = {row['answer_seconds']:.4g} s")
         for row in measured["lengths"]
     ]  # fmt: skip
     rows += [
@@ -99,7 +99,7 @@ def table(measured: Measured) -> Table:
         one = measured["narrow"]
         rows.append(
             (f"a layer of width {one['width']} in one kernel", f"row of {one['row_size']}",
-             f"{one['ms']:.4g} ms a row and step", f"{one['parts_ms'] / one['ms']:.1f} × as fast as in parts")
+             f"{one['ms']:.4g} ms per row and step", f"{one['parts_ms'] / one['ms']:.1f} × as fast as in parts")
         )  # fmt: skip
     return ("what", "size", "measured", "and so"), list(rows)
 

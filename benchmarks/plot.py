@@ -59,7 +59,7 @@ def _step(axes: Axes, lines: Lines) -> None:
     axes.set_yscale("log")
     names = [spaced(line["task"]) for line in found]
     axes.set_xticks(range(len(found)), names, rotation=25, ha="right", rotation_mode="anchor")
-    axes.set_ylabel("ms a gradient step and seed")
+    axes.set_ylabel("ms per gradient step and seed")
     axes.set_title("A gradient step, last curriculum stage")
     if found:
         axes.set_ylim(top=3 * max(line["peer"]["ms_per_step"] for line in found))
@@ -78,7 +78,7 @@ def _seeds(axes: Axes, lines: Lines) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("seeds stacked")
-    axes.set_ylabel("ms a step and seed")
+    axes.set_ylabel("ms per step and seed")
 
 
 def _lengths(axes: Axes, lines: Lines) -> None:
@@ -95,5 +95,5 @@ def _lengths(axes: Axes, lines: Lines) -> None:
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xlabel("length")
-    axes.set_ylabel("ms a loop step and row")
+    axes.set_ylabel("ms per loop step and row")
     axes.set_title("Answering longer problems")

@@ -50,7 +50,7 @@ def chosen(lines: Lines, bench: str, *, cpu: bool = False) -> Lines:
 
 
 def stacked(lines: Lines) -> Lines:
-    """Training on a GPU, several seeds side by side: a line a task."""
+    """Training on a GPU, several seeds side by side: one line for each task."""
     return [line for line in chosen(lines, "train") if line["ours"]["seeds"] > 1]
 
 
@@ -113,7 +113,7 @@ def _scale(lines: Lines) -> str:
         for line in chosen(lines, "scale")
         for row in line["rows"]
     ]
-    return markdown(("seeds", "ms a step", "ms a step and seed", "peak GB"), rows)
+    return markdown(("seeds", "ms per step", "ms per step and seed", "peak GB"), rows)
 
 
 def _equal(lines: Lines) -> str:
@@ -137,7 +137,7 @@ def _accuracies(lines: Lines) -> str:
         for line in [*chosen(lines, "equal"), *chosen(lines, "equal", cpu=True)]
         for row in line.get("accuracies", ())
     ]  # fmt: skip
-    return markdown(("trained in", "steps", "length", "exact, a seed each"), rows)
+    return markdown(("trained in", "steps", "length", "exact, by seed"), rows)
 
 
 def _memory(lines: Lines) -> str:
@@ -163,7 +163,7 @@ def _exits(lines: Lines) -> str:
         for line in [*chosen(lines, "infer"), *chosen(lines, "infer", cpu=True)]
         for row in line["exits"]
     ]  # fmt: skip
-    return markdown(("stop", "mean steps", "answers a second", "exact"), rows)
+    return markdown(("stop", "mean steps", "answers per second", "exact"), rows)
 
 
 def _lengths(lines: Lines) -> str:
@@ -179,7 +179,7 @@ def _lengths(lines: Lines) -> str:
         rows.append(
             (f"{where}: exponent", "", *(f"{line['exponents'][h]:.2f}" for h in ("global", "banded")))
         )
-    return markdown(("length", "row", "global heads, ms a row and step", "banded heads"), rows)
+    return markdown(("length", "row", "global heads, ms per row and step", "banded heads"), rows)
 
 
 def _cpu(lines: Lines) -> str:

@@ -60,7 +60,7 @@ def counts(most: int) -> list[int]:
 
 def table(measured: Measured) -> Table:
     """One row a number of seeds."""
-    columns = ("seeds", "ms a step", "ms a step and seed", "peak MB", "capture s")
+    columns = ("seeds", "ms per step", "ms per step and seed", "peak MB", "capture s")
     return columns, [
         (
             row["seeds"],

@@ -1,6 +1,6 @@
 """`bench solve`: ten thousand questions of mixed length, together, one call each, and one command each.
 
-    together      one call of `answer`: sorted by length, parcels of bounded memory, done rows leave
+    together      one call of `answer`: sorted by length, batches of bounded memory, done rows leave
     one by one    the same call for every question alone, in the same process
     a command     `looped solve TASK QUESTION`, started anew for every question, as a shell loop would
 
@@ -95,4 +95,4 @@ def table(measured: Measured) -> Table:
             ("a command each", "commands", f"{measured['commands_timed']} timed, extrapolated"),
         )
     ]
-    return ("way", "seconds", "ms a question", "how"), [list(row) for row in rows]
+    return ("way", "seconds", "ms per question", "how"), [list(row) for row in rows]

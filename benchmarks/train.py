@@ -74,7 +74,7 @@ def measure(
 
 def table(measured: Measured) -> Table:
     """One row a side."""
-    columns = ("side", "ms a step and seed", "TFLOP/s", "% of ceiling", "peak MB", "compile s", "capture s")
+    columns = ("side", "ms per step and seed", "TFLOP/s", "% of ceiling", "peak MB", "compile s", "capture s")
     rows: list[tuple[object, ...]] = []
     for side in ("ours", "peer"):
         if side in measured:

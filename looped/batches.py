@@ -6,8 +6,8 @@ also feeds the answer in, one place to the right. The targets are the same. Copy
     FOP tokens   1 0 1 > # # # #        NTP tokens   1 0 1 > 1 0 1 #        FOP with 2 pauses   1 0 1 > . . # # # #
         targets  * * * 1 0 1 # #            targets  * * * 1 0 1 # #                  targets   * * * * * 1 0 1 # #
 
-The answer starts at the end-of-question mark, or at the last pause token where there are any. Everything from there
-on counts, trailing `#` included, as in the authors' code. Knows nothing of models or tasks.
+The answer starts at the end-of-question token, or at the last pause token where there are any. Everything from there
+on counts, the `#` after the answer included, as in the authors' code. Knows nothing of models or tasks.
 
 Shapes: B problems, L positions; `stack` puts a leading S (seeds) before them.
 """

@@ -49,7 +49,7 @@ class Loops:
 
     @property
     def free(self) -> bool:
-        """Whether nobody has to know T(n)."""
+        """Whether the number of steps does not depend on T(n)."""
         return self.base != "T"
 
     def first(self, own: Int[Tensor, "*B"], tokens: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:

@@ -75,7 +75,7 @@ class Trained:
 
 
 class Run:
-    """A run's folder held for training: nobody else trains in it until `close`."""
+    """A run's folder held for training: no other process trains in it until `close`."""
 
     def __init__(self, folder: Path, config: TrainConfig) -> None:
         self.folder, self.config = folder, config
@@ -370,6 +370,6 @@ def _lock(folder: Path) -> IO[str]:
                     continue
                 file.close()
                 raise InputError(
-                    f"somebody is training in {folder} already; wait for it or choose another --out"
+                    f"another process is training in {folder} already; wait for it or choose another --out"
                 ) from None
     return file

@@ -2,7 +2,7 @@
 
     TrainConfig(task="copy", …, lr=(0.0003,))  ⇄  {"task": "copy", …, "lr": [0.0003]}
 
-What comes back is equal to what went in. A key nobody knows, a value of another type, NaN: each is refused in
+What comes back is equal to what went in. An unknown key, a value of another type, NaN: each is refused in
 a sentence that names the field. A missing key takes the field's default: old files outlive new fields.
 `override` sets single fields from text: `model.width=128`, `lr=3e-4,1e-3`.
 """

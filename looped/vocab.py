@@ -1,6 +1,6 @@
 """Named tokens and their ids, rows of tokens and their text. Knows no task and no tensor.
 
-A vocabulary is a task's own symbols followed by the marks that every row needs:
+A vocabulary is a task's own symbols followed by the special tokens that every row needs:
 
     question   1 1 0 1 > # # #      `>` ends the question, `#` ends the sequence
     answer     * * * * 1 # # #      `*` is ignored: it is printed, never fed in and never predicted
@@ -24,7 +24,7 @@ MARKS = (EOQ, EOS, PAUSE)
 
 @dataclass(frozen=True)
 class Vocab:
-    """An ordered set of token names: the task's symbols, then the marks."""
+    """An ordered set of token names: the task's symbols, then the special tokens."""
 
     symbols: tuple[str, ...]  # what the task's questions and answers are written in
 
@@ -49,12 +49,12 @@ class Vocab:
 
     @property
     def eoq(self) -> int:
-        """Id of the end-of-question mark `>`."""
+        """Id of the end-of-question token `>`."""
         return self._ids[EOQ]
 
     @property
     def eos(self) -> int:
-        """Id of the end-of-sequence mark `#`."""
+        """Id of the end-of-sequence token `#`."""
         return self._ids[EOS]
 
     @property

@@ -151,7 +151,7 @@ def _shortened(
     where = devices.describe(device)
     return (
         row,
-        f"float16: with float32 and float16, {samples} problems a length ({where}), at {'; '.join(told)}",
+        f"float16: with float32 and float16, {samples} problems per length ({where}), at {'; '.join(told)}",
     )
 
 
@@ -202,7 +202,7 @@ def _write(card: Card, trained: Trained, row: torch.Tensor) -> None:
 
 
 def text(card: Card) -> str:
-    """A card as its file holds it: a field a line, a measured row a line."""
+    """A card as its file holds it: one line per field, one per measured row."""
     data = card.to_json()
     rows = data.pop("rows")
     lines = [f' "{key}": {json.dumps(value, allow_nan=False)}' for key, value in data.items()]
@@ -312,7 +312,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--history", type=Path, help="the run's folder, for a checkpoint that lies elsewhere")
     one.add_argument("--half", action="store_true", help="numbers of 16 bits, if accuracies stay equal")
     one.add_argument("--lengths", help="to measure, or to compare both precisions at: 20,40")
-    one.add_argument("--samples", type=int, default=256, help="problems a length")
+    one.add_argument("--samples", type=int, default=256, help="problems per length")
     one.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     one.add_argument("--trained-on", help="the device it was trained on")
     return parser

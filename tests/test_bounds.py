@@ -105,7 +105,7 @@ def test_a_forged_run_of_a_length_sweep_is_refused(field: str, value: object, tm
     record.read(path)
     forged["provenance"]["runs"][0][field] = value
     path.write_text(json.dumps(forged))
-    with pytest.raises(InputError, match=r"ladder\.json holds no ladder"):
+    with pytest.raises(InputError, match=r"ladder\.json holds no length sweep"):
         record.read(path)
 
 
@@ -118,7 +118,7 @@ def test_a_forged_row_is_refused(field: str, value: object, tmp_path: Path) -> N
     forged, path = copy.deepcopy(LADDER), tmp_path / "ladder.json"
     forged["rows"][0][field] = value
     path.write_text(json.dumps(forged))
-    with pytest.raises(InputError, match=r"ladder\.json holds no ladder"):
+    with pytest.raises(InputError, match=r"ladder\.json holds no length sweep"):
         record.read(path)
     if field != "family":
         assert not results._is_row(forged["rows"][0])

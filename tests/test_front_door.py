@@ -64,7 +64,7 @@ def test_data_without_the_trainer() -> None:
     [
         ({"max_length": 0}, "length must be between 1 and"),
         ({"max_length": 3, "batch": 0}, "batch must be at least 1"),
-        ({"max_length": 3, "family": "odd"}, "no input family 'odd'"),
+        ({"max_length": 3, "family": "odd"}, "no input distribution 'odd'"),
     ],
 )
 def test_data_that_cannot_be_had(words: dict[str, Any], sentence: str) -> None:

@@ -68,7 +68,7 @@ def test_another_configuration_is_refused_and_nothing_changes(folder: Path) -> N
 
 
 def test_two_at_once_are_refused(folder: Path) -> None:
-    with Run(folder, config()), pytest.raises(InputError, match=r"somebody is training in .* already"):
+    with Run(folder, config()), pytest.raises(InputError, match=r"another process is training in .* already"):
         Run(folder, config())
     Run(folder, config()).close()
 

@@ -21,9 +21,9 @@ from typing import Any, TextIO, cast, get_type_hints
 from looped import __version__
 from looped.errors import QUOTED, InputError, quoted
 
-# name → (module, summary), in the order a newcomer meets them
+# name → (module, summary), in the order a new user meets them
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("looped.cli.demo", "the newcomer's minute: train on short, hold on long, draw it"),
+    "demo": ("looped.cli.demo", "trains two small models in a minute and draws how far they hold"),
     "tasks": ("looped.cli.tasks", "the tasks with lengths, T(n) and an example row each"),
     "sample": ("looped.cli.sample", "random questions and answers in the paper's notation"),
     "trace": ("looped.cli.trace", "runs a task's n-RASP-L program and prints variable × step"),
@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "looped.cli.compare",
         "does a model simulate the program? reads its variables from the states",
     ),
-    "solve": ("looped.cli.solve", "a model answers a question, or one a line from stdin"),
+    "solve": ("looped.cli.solve", "a model answers a question, or one per line from stdin"),
     "explore": ("looped.cli.explore", "a page on which to ask a model and watch it loop"),
     "train": ("looped.cli.train", "trains a model; the same command again resumes"),
     "evaluate": ("looped.cli.evaluate", "accuracy of runs by length and stopping rule"),

@@ -42,7 +42,7 @@ class BenchOptions:
     width: int | None = None
     """Of the model; the paper's 256 unless given."""
     batch: int | None = None
-    """Problems a gradient step; the paper's 64 unless given."""
+    """Problems per gradient step; the paper's 64 unless given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,8 @@ class BenchArgs(BenchOptions):
     """Measure this program against its peers, in one run. Not every bench takes every option."""
 
     name: Annotated[str, Positional("NAME")]
-    """Which bench: train, scale, equal, memory, infer, solve, survive or rasp; ladder has a help of its own."""
+    """Which bench: train, scale, equal, memory, infer, solve, survive or rasp; `ladder`, a length sweep,
+    has a help of its own."""
     json: bool = False
     """One JSON object: measured values of both sides, "speedup", and how it was measured."""
 

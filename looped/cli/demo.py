@@ -167,7 +167,7 @@ class DemoArgs:
     seconds: float = 90.0
     """The most that training may take, for both models together."""
     samples: int = 200
-    """Problems a length in the exam at the end; a quarter of them at the longest."""
+    """Problems per length in the exam at the end; a quarter of them at the longest."""
     steps: int = 0
     """Gradient steps of the looped model; the other takes three times as many. 0: 500."""
     json: bool = False
@@ -215,7 +215,7 @@ def run(args: DemoArgs) -> int:
 def _examined(args: DemoArgs, pair: Sequence[Contestant]) -> list[Row]:
     """The rows of the exam, with a bar on a terminal."""
 
-    note(f"Exam, {args.samples} fresh problems a length:")
+    note(f"Exam, {args.samples} fresh problems per length:")
     with progress(len(pair) * (len(LENGTHS) + 1), "copying") as bar:
         return exam(args.out, pair, args.samples, lambda rows: bar.done("copying"))
 

@@ -34,7 +34,7 @@ class DiscoverArgs(Shared):
     lengths: str = "1:20"
     """Lengths: 1:20 (with both ends), 10:100:10 (every tenth), or 10,20,40."""
     samples: int = 640
-    """Problems a length."""
+    """Problems per length."""
     stop: tuple[str, ...] = ()
     """Stopping rules; unless given, the one that suits how a model was trained."""
 

@@ -1,7 +1,7 @@
 """`looped evaluate`: how often trained models are exactly right, by length and stopping rule.
 
 $ looped evaluate runs/copy-fop-loop-adaptive-quick --lengths 10,20 --samples 640
-run                           length  stop    family   exact            steps
+run                           length  stop    inputs   exact            steps
 copy-fop-loop-adaptive-quick      10  oracle  uniform  1.0000 ± 0.0000   10.0
 copy-fop-loop-adaptive-quick      20  oracle  uniform  0.9891 ± 0.0047   20.0
 
@@ -47,7 +47,7 @@ class Shared:
     lengths: str = "1:60"
     """Lengths: 1:60 (with both ends), 10:100:10 (every tenth), or 10,20,40."""
     samples: int = 6400
-    """Problems a length."""
+    """Problems per length."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     precision: Precision = "fp32"
@@ -178,7 +178,7 @@ def run(args: EvaluateArgs) -> int:
     asked = ready(args, "evaluate")
     stops, families = stopping.distinct(args.stop), tuple(dict.fromkeys(args.family))
     if not families:
-        raise InputError("--family must name at least one input family, such as uniform")
+        raise InputError("--family must name at least one input distribution, such as uniform")
     for each in asked.loaded:  # all complaints before any work
         for family in families:
             check(each.subject, asked.lengths, args.samples, stops=stops, family=family)
@@ -190,7 +190,7 @@ def run(args: EvaluateArgs) -> int:
 
 
 def _print(found: Sequence[Sequence[Row]], paths: Sequence[Path]) -> None:
-    """A line for each run, length, rule and family; seeds as mean and error."""
+    """A line for each run, length, rule and input distribution; seeds as mean and error."""
     lines: list[list[object]] = []
     for path, rows in zip(paths, found, strict=True):
         groups: dict[tuple[int, str, str], list[Row]] = {}
@@ -200,7 +200,7 @@ def _print(found: Sequence[Sequence[Row]], paths: Sequence[Path]) -> None:
             [path.name, *key, _exact(group), round(over_seeds([row.mean_steps for row in group]).mean, 2)]
             for key, group in groups.items()
         ]
-    print_table(["run", "length", "stop", "family", "exact", "steps"], lines)
+    print_table(["run", "length", "stop", "inputs", "exact", "steps"], lines)
 
 
 def _exact(group: Sequence[Row]) -> str:

@@ -25,7 +25,7 @@ class FigureArgs:
     out: Annotated[Path, Option("FILE.svg")]
     """Where to write: .svg, .png or .pdf."""
     kind: Literal["auto", "length", "step", "training", "ladder", "halting"] = "auto"
-    """What lies across: the length, the loop step, or the gradient step; auto asks the rows. ladder: a length sweep;
+    """What lies across: the length, the loop step, or the gradient step; auto asks the rows. `ladder`: a length sweep;
     halting: learned halting, from the rows of `looped discover`."""
     title: str = ""
     """Above the figure."""

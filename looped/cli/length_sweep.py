@@ -180,7 +180,7 @@ def markdown(sweeps: Sequence[Json]) -> str:
     ways = list(
         dict.fromkeys((entry["inputs"], entry["stop"]) for sweep in sweeps for entry in sweep["reach"])
     )
-    heads = [stop if inputs == UNIFORM else f"{stop}, {inputs}" for inputs, stop in ways]
+    heads = [stop if inputs == UNIFORM else f"{stop}, all inputs" for inputs, stop in ways]
     lines = [
         ["task", "recipe", "seeds", "samples", "trained to", "the paper", *heads],
         ["---"] * (6 + len(heads)),
@@ -207,7 +207,7 @@ def _length(entry: Json, level: str) -> str:
 
 def _end(end: Json | None) -> str:
     if end is None:
-        return "the ladder's top"
+        return "the longest length"
     if end["accuracy"] is None:
         return f"{end['length']} not measured"
     where = "" if end["family"] == UNIFORM else f" on {end['family']}"

@@ -51,7 +51,7 @@ class ReproduceArgs(BackendArgs):
     methods: Names = ""
     """Only these methods of the figure."""
     samples: int = SAMPLES
-    """Problems a length."""
+    """Problems per length."""
     lengths: Annotated[str, Option(default="(default: some from 1 to twice the paper's)")] = ""
     """Lengths to measure, for all tasks: 1:60, 10:100:10 or 10,20,40."""
     precision: Precision = "trained"

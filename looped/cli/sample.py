@@ -37,7 +37,7 @@ class SampleArgs:
     seed: int = 0
     """The same seed gives the same problems."""
     family: str = "uniform"
-    """How inputs are drawn: uniform, zeros, p=0.05, …; `looped tasks --json` lists each task's families."""
+    """How inputs are drawn: uniform, zeros, p=0.05, …; `looped tasks --json` lists what each task has."""
     json: bool = False
     """One JSON object a line."""
 

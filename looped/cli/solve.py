@@ -1,4 +1,4 @@
-"""`looped solve`: a model answers a question, or one question a line from a file or stdin.
+"""`looped solve`: a model answers a question, or one question per line from a file or stdin.
 
 $ looped solve addition 1011+0110
 1011+0110: 10001 = 17, after 9 steps by halt (right; addition-long)
@@ -40,9 +40,9 @@ class SolveArgs:
     task: Annotated[str, Positional()]
     """The task's name."""
     question: Annotated[str | None, Positional()] = None
-    """As people type it: 1101, 1011+0110, 11*110, "1 4 2 2 4 3"; without one, a question a line from stdin."""
+    """As people type it: 1101, 1011+0110, 11*110, "1 4 2 2 4 3"; without one, one per line from stdin."""
     file: Annotated[Path | None, Option("FILE", default="")] = None
-    """Read questions, one a line, from this file instead of stdin."""
+    """Read questions, one per line, from this file instead of stdin."""
     model: Annotated[str | None, Option("NAME|PATH", default="")] = None
     """A shipped model (addition-fast, or fast alone), `compiled`, a checkpoint's file, or a run's folder; by default
     the shipped model of the task."""
@@ -56,7 +56,7 @@ class SolveArgs:
     block: Annotated[str, Option("FILE.py:Name", default="")] = ""
     """The user's own block that the model was trained with."""
     json: bool = False
-    """One JSON object a question."""
+    """One JSON object per question."""
 
 
 def run(args: SolveArgs) -> int:
@@ -181,7 +181,7 @@ def _read_lines(lines: TextIO, waiting: queue.Queue[Line | BaseException | None]
                 waiting.put((number, text))
         waiting.put(None)
     except UnicodeDecodeError:
-        waiting.put(InputError("what was given to read is not a text of questions, one a line"))
+        waiting.put(InputError("what was given to read is not a text of questions, one per line"))
     except Exception as error:  # raised again in the main thread
         waiting.put(error)
 
@@ -196,10 +196,12 @@ def print_steps(task: Task, question: list[str], steps: Sequence[Step]) -> None:
         return
     width = max(len("answer"), *(len(shown(step.answer)) for step in steps))
     room = max(len("row"), *(len(" ".join(step.row)) for step in steps))
-    print(f"step  {'answer':<{width}}  {'row':<{room}}  least sure  changed")
+    says_done = steps[0].halted is not None
+    print(f"step  {'answer':<{width}}  {'row':<{room}}  least sure  changed" + "  halted" * says_done)
     for step in steps:
         cells = f"{step.number:>4}  {shown(step.answer):<{width}}  {' '.join(step.row):<{room}}"
-        print(f"{cells}  {min(step.confidence):>10.4f}  {sum(step.changed):>7}")
+        halted = "" if step.halted is None else f"  {step.halted:>6.4f}"
+        print(f"{cells}  {min(step.confidence):>10.4f}  {sum(step.changed):>7}{halted}")
 
 
 def _draw_steps(task: Task, question: list[str], steps: Sequence[Step]) -> None:
@@ -211,8 +213,9 @@ def _draw_steps(task: Task, question: list[str], steps: Sequence[Step]) -> None:
 
     right = task.solve(question)
     table = Table(box=box.SIMPLE_HEAD)
-    for name, side in (("step", "right"), ("row", "left"), ("least sure", "right"), ("changed", "right")):
-        table.add_column(name, justify=side, overflow="fold")  # type: ignore[arg-type]
+    says_done = steps[0].halted is not None
+    for name in ("step", "row", "least sure", "changed", *(["halted"] if says_done else [])):
+        table.add_column(name, justify="left" if name == "row" else "right", overflow="fold")
     for step in steps:
         row = Text()
         for i, (token, sure, moved) in enumerate(zip(step.row, step.confidence, step.changed, strict=True)):
@@ -220,5 +223,6 @@ def _draw_steps(task: Task, question: list[str], steps: Sequence[Step]) -> None:
             colour = GOOD if token == wanted else BAD
             row.append(token, Style(color=colour, dim=sure < DOUBT, underline=moved and step.number > 1))
             row.append(" ")
-        table.add_row(str(step.number), row, f"{min(step.confidence):.4f}", str(sum(step.changed)))
+        halted = [] if step.halted is None else [f"{step.halted:.4f}"]
+        table.add_row(str(step.number), row, f"{min(step.confidence):.4f}", str(sum(step.changed)), *halted)
     Console().print(table)

@@ -15,7 +15,7 @@ class TasksArgs:
     """List the tasks: what is asked, training lengths, steps T(n), an example row each."""
 
     json: bool = False
-    """One JSON object a line, with the input families and the paper's settings too."""
+    """One JSON object per line, with the input distributions and the paper's settings too."""
 
 
 def run(args: TasksArgs) -> int:

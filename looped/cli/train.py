@@ -76,7 +76,7 @@ class TrainArgs:
     lr: List = ""
     """Peak learning rate, one or one for each seed."""
     batch: Int = ""
-    """Problems a gradient step."""
+    """Problems per gradient step."""
     max_length: Int = ""
     """Longest training length."""
     ema: Float = ""

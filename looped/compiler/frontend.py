@@ -3,7 +3,7 @@
 A state variable's domain starts with what `prepare` gives; every step may add values, until no step adds any more.
 
 The number of steps of each loop is a polynomial in the sizes of the question, and the sizes are differences of the
-positions of the marks: of `1 0 1 + 1 1 0 >` the sign stands at 3 and the mark at 7, so the sizes are 3 and 7 - 3 - 1.
+positions of the separators: of `1 0 1 + 1 1 0 >` `+` stands at 3 and `>` at 7, so the sizes are 3 and 7 - 3 - 1.
 A product of sizes comes from squares, which are looked up: position j knows j². A clock counts the steps; when it
 reaches the sum of the first k loops' steps, flag k goes up, and with the last one all is done. Only the last position
 has seen the whole question. The model's relay tells every position its flags.

@@ -175,7 +175,7 @@ def generate(
 ) -> DecodedBatch:
     """Greedy next-token answers to an NTP batch: only the questions (and pauses) of its rows are fed in.
 
-    Each answer ends with its first `#`; everything after it is `#` too. Surprise is the mean over what was
+    Each answer ends with its first `#`; everything after it is `#` too. The NLL of the argmax is the mean over what was
     generated. Rows are decoded together with those whose question is equally long. A Universal Transformer may halt
     before `loops` steps.
     """
@@ -217,7 +217,7 @@ def _generate(
     loops: int,
     eos: int,
 ) -> tuple[Int[Tensor, "S R W"], Float[Tensor, "S R"]]:
-    """The tokens predicted from the prompt's last position on, and their mean surprise."""
+    """The tokens predicted from the prompt's last position on, and their mean NLL."""
     seeds, rows, known = prompt.shape
     places = positions.places(model.config, rows, size, prompt.device)
     caches: list[list[Any]] = [[None] * model.config.layers for _ in range(loops)]
@@ -245,7 +245,7 @@ def _generate(
 
 
 def exact(answers: DecodedBatch, batch: Batch) -> Bool[Tensor, "S N"]:
-    """Which answers are right at every position that counts, trailing `#` included."""
+    """Which answers are right at every position that counts, the `#` after the answer included."""
     return ((answers.tokens == batch.targets) | ~batch.loss_mask).all(-1)
 
 

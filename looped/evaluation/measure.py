@@ -62,7 +62,7 @@ class Row:
     family: str = UNIFORM
 
     def as_dict(self) -> dict[str, str | int | float]:
-        """As result files hold it: the family only where inputs are not uniform."""
+        """As result files hold it: the input distribution only where inputs are not uniform."""
         row = asdict(self)
         if self.family == UNIFORM:
             del row["family"]
@@ -241,7 +241,7 @@ def _steps_to_run(subject: Subject, length: int, rules: Sequence[Rule], max_step
 
 
 def reach(subject: Subject, length: int) -> int:
-    """How many steps are worth a look where nobody says when to stop: 2·T(n), and twice what training asked for."""
+    """How many steps to look at where the rule does not say when to stop: 2·T(n), and twice what training asked for."""
     most = 2 * oracle_steps(subject, length)
     if subject.loops.plain:
         return most

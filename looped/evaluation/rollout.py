@@ -6,7 +6,7 @@ Only the positions that count are read: the window from the earliest of them on 
 A step grid holds what every example's answer is like after every step, for one length. Three cells of copy `1 0`, one
 example, T = 2 (the answer counted is `1 0 # #`):
 
-    step   decoded    correct   surprise   changed
+    step   decoded    correct   NLL        changed
     1      1 1 # #    no        .21        yes        (step 1 always counts as changed)
     2      1 0 # #    yes       .002       yes
     3      1 0 # #    yes       .004       no
@@ -75,9 +75,9 @@ def read(
     h: Float[Tensor, "S B W D"],
     counted: Bool[Tensor, "#S #B #W"],
 ) -> Reading:
-    """The answer of a state and its surprise, in fp32 whatever the precision of the weights.
+    """The answer of a state and its NLL of the argmax, in fp32 whatever the precision of the weights.
 
-    Surprise is the log of 1 + (the other tokens' share over the best one's): the cross entropy with the
+    The NLL of the argmax is the log of 1 + (the other tokens' share over the best one's): the cross entropy with the
     decoded answer, but still telling steps apart where a plain log-softmax would round all of them to 0.
     """
     logits = model.readout(weights, h.contiguous()).float()
@@ -237,7 +237,7 @@ def unroll_grid(
 ) -> StepGrid:
     """Runs every row of an unstacked batch for `max_steps` steps, all seeds side by side.
 
-    With `motion`, also how far states move. Nobody may ask what was read before step `read_from`: it was not. `chunk`
+    With `motion`, also how far states move. Nothing is read before step `read_from`. `chunk`
     rows go through the loop at a time: as many as fit the memory bound, unless given.
     """
     if max_steps < 1:

@@ -3,9 +3,9 @@
 | rule               | stops an example                                                | on the fly |
 |--------------------|-----------------------------------------------------------------|------------|
 | `oracle`           | at its T(n)                                                     | yes        |
-| `confidence`       | where its own surprise is lowest (eq. 2 of the paper, B = 1)    | no         |
-| `confidence-batch` | where the mean surprise of all examples is lowest (eq. 2, B = N)| no         |
-| `threshold=ε`      | at the first step with surprise below ε, else at the last       | yes        |
+| `confidence`       | where its NLL of the argmax is lowest (eq. 2 of the paper, B = 1)| no         |
+| `confidence-batch` | where the mean NLL of all examples is lowest (eq. 2, B = N)     | no         |
+| `threshold=ε`      | at the first step with an NLL below ε, else at the last         | yes        |
 | `converged=k`      | once its answer has stood for k steps, else at the last         | yes        |
 | `settled=ε`        | at the first step that moves no position's state by more than ε | yes        |
 | `halt=p`           | where the model itself says that it is done, else at the last   | yes        |
@@ -117,7 +117,7 @@ class Confidence(Rule):
         self.name = f"{self.base}={after:g}" if after else self.base
 
     def steps(self, grid: StepGrid) -> Int[Tensor, "S N"]:
-        """The step of least surprise, per example."""
+        """The step of the lowest NLL of the argmax, for each example."""
         first = self.first(grid)
         return grid.surprise[:, first:].argmin(1) + first + 1
 
@@ -148,7 +148,7 @@ class Threshold(OnlineRule):
         self.name = "threshold" if below == DEFAULT_THRESHOLD else f"threshold={below:g}"
 
     def stops(self, now: Present) -> Bool[Tensor, "S N"]:
-        """Where surprise is below the threshold."""
+        """Where the NLL of the argmax is below the threshold."""
         assert now.surprise is not None
         return now.surprise < self.below
 

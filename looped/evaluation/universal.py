@@ -3,7 +3,7 @@
 A greedy answer is right if and only if every token up to its first `#` is the most likely one after the right tokens
 before it: as long as it is right, what is fed in is what the right answer feeds in. So one pass over rows that hold the
 right answers tells which greedy answers are exact (`exact`), and token-by-token decoding (`greedy`) is left for
-questions whose answer nobody gives. A test holds the two equal.
+questions without a given answer. A test holds the two equal.
 
 Shapes: S seeds, N rows, L positions.
 """
@@ -48,9 +48,9 @@ def exact(
 def greedy(
     model: SeedModel, weights: SeedWeights, batch: Batch, most: int, eos: int
 ) -> tuple[Int[Tensor, "S N L"], Float[Tensor, "S N"], Float[Tensor, "S N"]]:
-    """Tokens with the answers filled in, loop steps, and the mean surprise of what was generated.
+    """Tokens with the answers filled in, loop steps, and the mean NLL of what was generated.
 
-    Only what stands up to the end-of-question mark is read. Every token costs a whole pass: for people, not for tables.
+    Only what stands up to `>` is read. Every token costs a whole pass: for people, not for tables.
     """
     assert isinstance(model, StackedUniversal)
     assert isinstance(weights, PreparedUniversal)

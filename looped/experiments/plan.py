@@ -137,7 +137,7 @@ class MeasurementPlan:
         if not 0 <= self.seed <= LARGEST_SEED:
             raise InputError(f"the seed of a measurement must be from 0 to {LARGEST_SEED}, not {self.seed}")
         if not self.stops or not self.families:
-            raise InputError("name at least one stopping rule and one input family to measure")
+            raise InputError("name at least one stopping rule and one input distribution to measure")
         for stop in self.stops:
             stopping.get(stop)
 

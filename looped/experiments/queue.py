@@ -97,7 +97,7 @@ def put(root: Path, job: Job) -> None:
     data = (json.dumps(serial.to_json(job), indent=1) + "\n").encode()
     lock = hold(queue_file(root, "lock"), WRITING_S)  # two drivers may want to write the same job
     if lock is None:
-        raise InputError(f"somebody has been writing in {path.parent} for {WRITING_S:g} seconds")
+        raise InputError(f"another process has been writing in {path.parent} for {WRITING_S:g} seconds")
     with lock:
         if not path.exists() or files.read_bytes(path, "a job", runs.LARGEST_CONFIG) != data:
             checkpoints.write(path, data)

@@ -190,7 +190,7 @@ class PartialResult:
             self._read(path)
 
     def get(self, family: str, length: int) -> Rows | None:
-        """The rows of a family and length, if they were measured."""
+        """The rows of an input distribution and length, if they were measured."""
         return self._parts.get(f"{family} {length}")
 
     def put(self, family: str, length: int, rows: Rows, seconds: float) -> None:

@@ -116,7 +116,7 @@ class Explorer:
 
     # --- questions -------------------------------------------------------------------------------------------
     async def draw(self, request: Request) -> Response:
-        """A question of a given length, drawn from a family."""
+        """A question of a given length, drawn from an input distribution."""
         wanted = await self._read(request, protocol.DrawRequest)
         model = self._model(wanted.model)
         drawn = partial(self._drawn, model, wanted)

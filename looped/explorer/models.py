@@ -185,7 +185,7 @@ def _model(key: str, label: str, solver: Solver, rows: tuple[CardRow, ...], sour
 
 
 def _last_evaluation(folder: Path, seed: int) -> list[CardRow]:
-    """What a run measured of a seed, each length, rule and family when it did so last."""
+    """What a run measured of a seed, the last value for each length, rule and input distribution."""
     found = {}
     for row in runs.read_metrics(folder) if (folder / runs.METRICS).is_file() else []:
         if row.get("kind") == "evaluation" and row.get("seed") == seed:

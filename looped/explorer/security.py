@@ -150,7 +150,7 @@ STRANGER = "open the address that `looped explore` printed: it has a token, whic
 
 
 def refusal(scope: Scope) -> tuple[int, str] | None:
-    """The status and the sentence with which a request is turned away, whoever sends it."""
+    """The status and the sentence with which a request is turned away."""
     if sum(len(name) + len(value) for name, value in scope["headers"]) > LIMITS.header:
         return 431, f"the headers are longer than {LIMITS.header} bytes"
     if len(scope["raw_path"]) + len(scope["query_string"]) > LIMITS.address:

@@ -37,7 +37,7 @@ class WorkerPool:
         return self._waiting
 
     async def take(self, work: Callable[[], T], *, new: bool = False, light: bool = False) -> T:
-        """Do some work when its turn has come; a newcomer gets `Busy` at once where the queue is full.
+        """Do some work when its turn has come; new work gets `Busy` at once where the queue is full.
 
         Light work, of a few milliseconds, has its own queue.
 

@@ -4,7 +4,7 @@ Forward, every step starts from a detached state; a row's state is kept when its
 the row is not computed. Backward, the gradient of each step is asked for in turn, and a row's gradient joins where it
 left. The result is what autograd gives for the whole loop (a test holds them equal); in exchange
 
-- rows leave the loop without a trace in the graph, so nothing is computed that nobody needs;
+- rows leave the loop without a trace in the graph, so nothing is computed that is not needed;
 - with `checkpointing`, a step keeps only its input and is recomputed backward, so memory grows by one state a step;
 - with `backprop=k`, the gradient of a row stops k steps before its end, and earlier steps are not recomputed at all.
 
@@ -59,8 +59,8 @@ def backpropagate(
 
     Of each row only the positions of `packing` are computed: nothing past them may count. `depth` cuts a row's gradient
     that many steps before its end; `most` bounds it, and 0 means no cut. `noise` is added to the state before every
-    step. `steady` is that of `ceiling`, 0 for none. `halt_cost` is what a row weighs whose mark is to say when it is
-    done (`halting.mark_cost`). `counted` is as for `losses.answer_loss`.
+    step. `steady` is that of `ceiling`, 0 for none. `halt_cost` weighs the loss of the end-of-question halting
+    head (`halting.mark_cost`). `counted` is as for `losses.answer_loss`.
     """
     recompute = checkpointing or most > 0
     packing = packing or Packing.padded(*batch.tokens.shape[1:])
@@ -194,7 +194,7 @@ def _forward(
 def _mark_cost(
     weights: Prepared, batch: Batch, end: Float[Tensor, "S n D"], rows: slice, packing: Packing, step: int
 ) -> Float[Tensor, ""]:
-    """What the marks of some rows cost after a step, in all."""
+    """The halting loss of some rows after a step, summed."""
     at = packing.starts(end.device) + halting.mark_of(batch.loss_mask[:, rows])
     wants = halting.mark_wants(weights.head, end.gather(1, at[..., None].expand(-1, -1, end.shape[2])))
     steps = batch.steps[:, rows]

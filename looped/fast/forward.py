@@ -62,7 +62,7 @@ def apply_layer(
 
 
 def suits(config: ModelConfig, layer: Layer, u: Tensor) -> bool:
-    """Whether `step` can take this state: on CUDA, and nobody asks for gradients."""
+    """Whether `step` can take this state: on CUDA, and no gradients are asked for."""
     plain = config.ordinary and config.positions not in ("rotary", "alibi")
     known = u.dtype == torch.float32 and layer.qkv.dtype in (torch.float32, torch.bfloat16)
     fits = known and config.head_size <= kernels.WIDEST

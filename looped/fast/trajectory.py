@@ -4,7 +4,7 @@
 |----------------------|--------------------------------------------------------------------------------------------|
 | `halting=act`        | of the weighted state Σ p_n h_n, plus `halt_cost` times the mean N + R of its positions      |
 | `halting=ponder`     | Σ p_n · (loss after step n), plus `halt_cost` times KL(p, geometric law of `halt_prior`)     |
-| `halting=mark`, `expected` | the same, p being what the mark says, and never to have spoken costs a blind guess     |
+| `halting=mark`, `expected` | the same, p from the head at `>`; never to have halted costs a blind guess             |
 | `supervision=best`   | the mean from its best step on, to the last: once right, it has to stay right                |
 
 Every row runs to the largest number of steps of the stage, so shapes never change and nothing waits for the host: a
@@ -149,7 +149,7 @@ def _ponder(
 def _expected(
     config: TrainConfig, model: StackedTransformer, weights: Prepared, batch: Batch, walk: Walk, most: int
 ) -> Parts:
-    """The mark says when the answer is there. No step takes what is left, or rows would wait for the last one."""
+    """The halting head says when the answer is there. No step takes the rest, or rows would wait for the last one."""
     wants: list[Tensor] = []
 
     def note(h: Tensor) -> None:

@@ -224,7 +224,7 @@ class StackedUniversal(StackedTransformer):
     ) -> Said:
         """Reads the questions of next-token rows and scores every token of their answers, in at most `most` steps.
 
-        `counted` is true from the end-of-question mark on. `encode` and `decode` stand in for the two steps.
+        `counted` is true from the end-of-question token on. `encode` and `decode` stand in for the two steps.
         """
         encode, decode = encode or self.encode_step, decode or self.decode_step
         s, b, size = tokens.shape
@@ -274,7 +274,7 @@ def read_all(
 
 
 def split(counted: Bool[Tensor, "S B L"]) -> tuple[Bool[Tensor, "S B L"], Int[Tensor, "S B L"]]:
-    """Which positions are the question, its end mark included, and every position's place in the answer."""
+    """Which positions are the question, its end token included, and every position's place in the answer."""
     place = (counted.long().cumsum(-1) - 1).clamp(min=0)
     return ~counted | (counted & (counted.long().cumsum(-1) == 1)), place
 

@@ -64,7 +64,7 @@ def accuracy_by_length(
 
 
 def _by_task(rows: Iterable[ResultRow]) -> dict[str, dict[str, dict[int, list[float]]]]:
-    """task → line → length → accuracies, one a seed; raises where a seed has two, which are of different runs."""
+    """task → line → length → accuracies, one per seed; raises where a seed has two, which are of different runs."""
     listed = list(rows)
     known: dict[tuple[object, ...], float] = {}
     fields = ("recipe", "variant", "stop", "family")
@@ -136,12 +136,12 @@ def _error(values: Sequence[float]) -> float:
 
 
 def by_step(rows: Iterable[ResultRow], title: str = "") -> Figure:
-    """Accuracy and surprise after every loop step, a panel for each task and length; the chosen step marked."""
+    """Accuracy and NLL of the argmax after every loop step, by task and length, with the chosen step."""
     groups: dict[tuple[str, int], list[ResultRow]] = {}
     for row in rows:
         if not {"step", "surprise", "chosen"} <= row.keys():
             raise InputError(
-                "these rows have no loop steps: a figure by step needs step, surprise and chosen"
+                "these rows have no loop steps: a figure by step needs `step`, `surprise` and `chosen`"
             )
         groups.setdefault((row["task"], row["length"]), []).append(row)
     with matplotlib.rc_context(fname=STYLE):

@@ -4,10 +4,10 @@ A row for each model, a bar for each stopping rule, lengths on a logarithmic axi
 
     addition  ████┆██|███◆████▒▒▒▒▒▒▒▒  60, uniform 100
 
-    ┆ trained to    | the paper    █ L99, the worst input family deciding    ◆ L999, the same    ▒ L99 on uniform inputs
+    ┆ trained to    | the paper    █ L99, worst input distribution    ◆ L999, the same    ▒ L99 on uniform inputs
 
-The number behind a bar is the worst family's L99, and the uniform one where it differs: `≥` where longer lengths have
-not been measured, `×` where not even the first length holds.
+The number behind a bar is the worst input distribution's L99, and the uniform one where it differs: `≥` where
+longer lengths have not been measured, `×` where not even the first length holds.
 """
 
 from __future__ import annotations
@@ -40,13 +40,15 @@ def read_length_sweeps(paths: Sequence[Path]) -> list[dict[str, Any]]:
         try:
             whole = serial.read(path, "a file of ladders", LARGEST_FILE)
         except InputError as error:
-            raise InputError(f"{path} is no file of ladders: {error}") from None
+            raise InputError(f"{path} is no file of length sweeps: {error}") from None
         sweeps = whole.get("ladder") if isinstance(whole, dict) else None
         if not isinstance(sweeps, list) or not all(map(_is_summary, sweeps)):
-            raise InputError(f"{path} is no file of ladders; `looped bench ladder RUN --out FILE` writes one")
+            raise InputError(
+                f"{path} is no file of length sweeps; `looped bench ladder RUN --out FILE` writes one"
+            )
         found += sweeps
     if not found:
-        raise InputError("there is no ladder to draw in " + ", ".join(map(str, paths)))
+        raise InputError("there is no length sweep to draw in " + ", ".join(map(str, paths)))
     return found
 
 
@@ -145,7 +147,7 @@ def _bar(
 
 
 def _label(panel: Axes, y: float, first: float, uniform: SweepSummary, worst: SweepSummary | None) -> None:
-    """The length in figures behind the longer bar: the worst family's, and the uniform one where it differs."""
+    """The number behind the longer bar: the worst input distribution's, and the uniform one where it differs."""
     told = [_told(entry) for entry in (worst, uniform) if entry is not None]
     text = told[0] if len(set(told)) == 1 else f"{told[0]}, uniform {told[1]}"
     reached = [entry["L99"] for entry in (uniform, worst) if entry is not None and entry["L99"] is not None]
@@ -188,7 +190,7 @@ def _legend(stops: Sequence[str], sweeps: Sequence[SweepSummary]) -> list[Patch 
     families = any(entry["inputs"] == WORST for each in sweeps for entry in each["reach"])
     rules = [Patch(color=COLOURS[i % len(COLOURS)], label=f"stop: {stop}") for i, stop in enumerate(stops)]
     inputs = [
-        Patch(color=INK, label="L99, worst family" if families else "L99"),
+        Patch(color=INK, label="L99, worst inputs" if families else "L99"),
         *([Patch(color=INK, alpha=0.3, linewidth=0, label="L99, uniform")] if families else []),
     ]
     return [
@@ -201,7 +203,7 @@ def _legend(stops: Sequence[str], sweeps: Sequence[SweepSummary]) -> list[Patch 
             linestyle="",
             color="white",
             markeredgecolor=INK,
-            label="L999, worst family" if families else "L999",
+            label="L999, worst inputs" if families else "L999",
         ),
         Line2D([], [], color="#555555", linestyle=TRAINED, linewidth=1.6, label="trained to"),
         Line2D([], [], color=INK, linewidth=1.8, label="the paper"),

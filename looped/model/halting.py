@@ -11,7 +11,7 @@ PonderNet (Banino et al., 2021) reads λ_n = σ(w·h_n + b) as the chance to sto
     λ          .5   .5   .5            the last step allowed takes all that is left
     p          .5   .25  .25           the loss is Σ p_n · (loss of step n), plus a share of KL(p, a geometric law)
 
-Ours asks one place: the mark that ends the question, where the answer begins. σ(w·h + b) there is the chance that the
+Ours reads one place: the end-of-question token, where the answer begins. σ(w·h + b) there is the chance that the
 answer is there now, if it was not before; training says when it is (T(n)), and from the first step at which the chance
 is above a half, the row's state stays as it is:
 
@@ -80,13 +80,13 @@ class Act:
 
 
 def act_start(h: Float[Tensor, "*P D"]) -> Act:
-    """Nothing spent, everybody running; `h` gives the shape."""
+    """Nothing spent, every position running; `h` gives the shape."""
     none = torch.zeros_like(h[..., 0])
     return Act(none, torch.ones_like(none, dtype=torch.bool), none, none, h, torch.zeros_like(h))
 
 
 def act_step(now: Act, h: Float[Tensor, "*P D"], p: Float[Tensor, "*P"], last: bool = False) -> Act:
-    """After one more step that gave `h` and the halting probability `p`; at the `last` one everybody halts."""
+    """After one more step that gave `h` and the halting probability `p`; at the `last` one every position halts."""
     enough = now.used + p >= 1 - EPSILON
     ends = now.running if last else now.running & enough
     rest = 1 - now.used
@@ -144,18 +144,18 @@ def expected(losses: Float[Tensor, "*P T"], log_p: Float[Tensor, "*P T"]) -> Flo
 
 
 def mark_of(counted: Bool[Tensor, "*B L"]) -> Int[Tensor, "*B"]:
-    """Each row's first position that counts: the mark that ends its question."""
+    """Each row's first position that counts: its end-of-question token."""
     return counted.int().argmax(-1)
 
 
 def at_mark(x: Float[Tensor, "S B L D"], counted: Bool[Tensor, "#S B L"]) -> Float[Tensor, "S B D"]:
-    """What stands at each row's mark."""
+    """What stands at each row's end-of-question token."""
     mark = mark_of(counted)[..., None, None].expand(x.shape[0], -1, 1, x.shape[-1])
     return x.gather(2, mark)[:, :, 0]
 
 
 def mark_wants(head: Head, at: Float[Tensor, "S *R D"]) -> Float[Tensor, "S *R"]:
-    """How much each row wants to halt, from the state at its mark."""
+    """How much each row wants to halt, from the state at its end-of-question token."""
     weight, bias = head
     shape = (len(at), *[1] * (at.dim() - 2))
     return (at * weight.view(*shape, -1)).sum(-1) + bias.view(shape)
@@ -203,7 +203,7 @@ class Gate:
 
     @property
     def finished(self) -> bool:
-        """Whether no further step can change anything: every mark has spoken."""
+        """Whether no further step can change anything: every row has halted."""
         return self._kept is not None and self.halted is not None and bool((self.halted > 0).all())
 
     def _at_mark(self, h: Float[Tensor, "S B L D"]) -> tuple[Tensor, Tensor]:

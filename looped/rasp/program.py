@@ -134,7 +134,9 @@ class Program:
         """The lengths of the question's parts: `1 0 + 1 1 > # #` has (2, 2)."""
         ids = [int(i) for i in row]
         if ids.count(self.vocab.eoq) != 1:
-            raise InputError(f"{self.name}: a row must have one end-of-question mark, not {_text(self, ids)}")
+            raise InputError(
+                f"{self.name}: a row must have one end-of-question token, not {_text(self, ids)}"
+            )
         question = ids[: ids.index(self.vocab.eoq)]
         separators = {self.vocab.id(name) for name in self.separators}
         marks = {self.vocab.eos, self.vocab.pause}
@@ -180,7 +182,7 @@ class Program:
         return size
 
     def answer(self, row: Array, output: Array) -> list[str]:
-        """The answer's token names: what the output holds from the end-of-question mark to the first `#`."""
+        """The answer's token names: what the output holds from the end-of-question token to the first `#`."""
         start = row.tolist().index(self.vocab.eoq)
         names = self.vocab.decode(output[start:].tolist())
         return names[: names.index(EOS)] if EOS in names else names

@@ -85,7 +85,7 @@ def operation(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class Seq:
-    """A sequence of values, one a position. `seq(...)` makes one; operators and operations combine them."""
+    """A sequence of values, one per position. `seq(...)` makes one; operators and operations combine them."""
 
     __slots__ = ("_constant", "_data", "_kind")
     __hash__ = None  # type: ignore[assignment]

@@ -83,6 +83,7 @@ class Step:
     confidence: tuple[float, ...]  # probability of each decoded token
     changed: tuple[bool, ...]  # which of them differ from the step before; all of them at step 1
     surprise: float  # mean cross entropy with the decoded row, what stopping rules look at
+    halted: float | None = None  # probability of being done by now, of a model that says so itself
 
     def __repr__(self) -> str:
         least, moved = min(self.confidence), sum(self.changed)
@@ -97,6 +98,7 @@ class Step:
             "confidence": [round(p, 6) for p in self.confidence],
             "changed": sum(self.changed),
             "surprise": self.surprise,
+            **({} if self.halted is None else {"halted": round(self.halted, 6)}),
         }
 
 

@@ -218,6 +218,7 @@ def _steps(solver: Solver, batch: Batch, most: int, until_done: bool = False) ->
             row, surprise = roll.reading.answer[0, 0].tolist(), float(roll.reading.surprise)
             sure = (-roll.reading.each[0, 0]).exp().tolist()
             done = is_done(solver.model.config, h)
+            halted = roll.halted if done is None else done
             if done is None and roll.halted is not None:
                 done = roll.halted >= stopping.DEFAULT_HALT
         if not math.isfinite(surprise):
@@ -225,7 +226,8 @@ def _steps(solver: Solver, batch: Batch, most: int, until_done: bool = False) ->
         changed = [before is None or a != b for a, b in zip(row, before or row, strict=True)]
         before = row
         names = tuple(task.vocab.decode(row))
-        yield Step(number, text_of(task, row), names, tuple(sure), tuple(changed), surprise)
+        says = None if halted is None else float(halted)
+        yield Step(number, text_of(task, row), names, tuple(sure), tuple(changed), surprise, says)
         if until_done and done is not None and bool(done):
             return
 

@@ -54,7 +54,7 @@ class Addition(TwoNumbersTask):
     def draw(
         self, family: str, rows: int, max_length: int, generator: torch.Generator
     ) -> tuple[Int[Tensor, "B N"], Int[Tensor, "B N"]]:
-        """Both numbers by themselves; for the carry families, the second from the first."""
+        """Both numbers by themselves; for the carry distributions, the second from the first."""
         if family not in CARRY_FAMILIES:
             x, y = (draw_bits(family, rows, max_length, generator) for _ in range(2))
             return x, y

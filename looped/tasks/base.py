@@ -90,11 +90,11 @@ class Task(ABC):
     # --- sizes ---------------------------------------------------------------------------------------------
     @abstractmethod
     def question_size(self, length: int) -> int:
-        """Tokens of the longest question of this length, without the end-of-question mark."""
+        """Tokens of the longest question of this length, without the end-of-question token."""
 
     @abstractmethod
     def answer_size(self, length: int) -> int:
-        """Tokens of the longest answer of this length, without the end-of-sequence mark."""
+        """Tokens of the longest answer of this length, without the end-of-sequence token."""
 
     @abstractmethod
     def row_size(self, length: int) -> int:
@@ -160,10 +160,10 @@ class Task(ABC):
         return length
 
     def check_family(self, family: str) -> None:
-        """Raises if `sample` has no such input family."""
+        """Raises if `sample` has no such input distribution."""
         if not is_known(family, self.families):
             known = ", ".join(self.families)
-            raise InputError(f"{self.name} has no input family {family[:40]!r}; it has {known}")
+            raise InputError(f"{self.name} has no input distribution {family[:40]!r}; it has {known}")
 
     def problems(self, questions: list[list[str]], device: torch.device | str = "cpu") -> Problems:
         """Given questions (token names) as a padded batch, answered by the oracle."""

@@ -1,4 +1,4 @@
-"""Input families: ways to draw the digits of a question beyond evenly. Knows nothing of any task.
+"""Input distributions: ways to draw the digits of a question beyond evenly. Knows nothing of any task.
 
 A model that is right on even draws may still fail on rare inputs, so every task can also be sampled from
 
@@ -12,7 +12,7 @@ A model that is right on even draws may still fail on rare inputs, so every task
     no-carry   (the same) every place would pass a carry on, but none is ever born
     distinct   (unique set) all symbols different, as far as the alphabet goes
     few        (unique set) three symbols at most
-    mixed+few  each question from one of the families named, evenly; any number of them
+    mixed+few  each question from one of those named, evenly; any number of them
 
 The first six are drawn here; the others belong to the structure of one or two tasks and are drawn there.
 Shapes: B rows, N digits.
@@ -66,7 +66,7 @@ _DRAWS: dict[str, Draw] = {
 
 
 def draw_bits(family: str, rows: int, size: int, generator: torch.Generator) -> Int[Tensor, "B N"]:
-    """Bits of one of the families in `BIT_FAMILIES`, on the generator's device."""
+    """Bits of one of the distributions in `BIT_FAMILIES`, on the generator's device."""
     if family in _DRAWS:
         return _DRAWS[family](rows, size, generator)
     p = probability(family)
@@ -75,7 +75,7 @@ def draw_bits(family: str, rows: int, size: int, generator: torch.Generator) -> 
 
 
 def probability(family: str) -> float | None:
-    """The probability of a 1 in a family written `p=0.3`; None for any other text."""
+    """The probability of a 1 in a distribution written `p=0.3`; None for any other text."""
     if not family.startswith("p="):
         return None
     try:
@@ -86,7 +86,7 @@ def probability(family: str) -> float | None:
 
 
 def is_known(family: str, families: tuple[str, ...]) -> bool:
-    """Whether a task with these families can draw this one: listed, or another `p=` where one is, or several by `+`."""
+    """Whether a task with these can draw this one: listed, or another `p=` where one is, or several by `+`."""
     any_share = any(name.startswith("p=") for name in families)
     return all(
         name in families or (any_share and probability(name) is not None) for name in family.split("+")
@@ -96,7 +96,7 @@ def is_known(family: str, families: tuple[str, ...]) -> bool:
 def blended(
     family: str, rows: int, generator: torch.Generator, draw: Callable[[str], tuple[Tensor, ...]]
 ) -> tuple[Tensor, ...]:
-    """What `draw` gives for a family, or for several joined by `+`: every row from one of them."""
+    """What `draw` gives for a distribution, or for several joined by `+`: every row from one of them."""
     drawn = [draw(name) for name in family.split("+")]
     if len(drawn) == 1:
         return drawn[0]

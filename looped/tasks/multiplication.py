@@ -65,7 +65,7 @@ class Multiplication(TwoNumbersTask):
     def draw(
         self, family: str, rows: int, max_length: int, generator: torch.Generator
     ) -> tuple[Int[Tensor, "B X"], Int[Tensor, "B N"]]:
-        """Both factors by themselves; for the carry families, three times an alternating number."""
+        """Both factors by themselves; for the carry distributions, three times an alternating number."""
         if family not in CARRY_FAMILIES:
             x = draw_bits(family, rows, LONGEST_FIRST, generator)
             return x, draw_bits(family, rows, max_length, generator)

@@ -1,4 +1,4 @@
-"""Rows of different lengths in one tensor: left-aligned, padded on the right. Knows no task and no family.
+"""Rows of different lengths in one tensor: left-aligned, padded on the right. Knows no task.
 
 Every function has fixed shapes and asks the device for nothing, so that a sampler can live in a CUDA graph.
 

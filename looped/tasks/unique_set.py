@@ -109,7 +109,7 @@ class UniqueSet(Task):
 
 
 def draw_symbols(family: str, rows: int, size: int, generator: torch.Generator) -> Int[Tensor, "B N"]:
-    """Random symbols of one of the task's families."""
+    """Random symbols of one of the task's input distributions."""
     if family == "repeated":
         return draws.repeated(rows, size, generator, ALPHABET)
     if family == "few":

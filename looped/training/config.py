@@ -42,7 +42,7 @@ class TrainConfig:
     dwell: tuple[
         int, ...
     ] = ()  # gradient steps at the first maximum lengths, as far as they go, not `interval`
-    batch: int = 64  # problems a gradient step
+    batch: int = 64  # problems per gradient step
     lengths: Lengths = "iid"  # independent draws, or one draw from each of `batch` equal parts of the range
     trailing: Trailing = (
         "batch"  # how many trailing # count: up to the longest row of the batch, or a row's own
@@ -109,7 +109,7 @@ class TrainConfig:
             if getattr(self, name) > MOST_STEPS:
                 raise InputError(f"{name} must be at most {MOST_STEPS:,}, not {getattr(self, name):,}")
         if min(self.dwell, default=1) < 1:
-            raise InputError(f"dwell must be at least 1 gradient step at each length, not {self.dwell}")
+            raise InputError(f"`dwell` must be at least 1 gradient step at each length, not {self.dwell}")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise InputError(f"AdamW's betas must be in [0, 1), not {self.betas}")
         if not 0 <= self.ema < 1:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish to stop soon, not a blow: training finishes its step and saves."""
+"""Ctrl-C and SIGTERM ask training to finish its step, save and stop."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def answer_loss(
     loss_mask: Bool[Tensor, "S B L"],
     counted: Int[Tensor, "S"] | None = None,
 ) -> Float[Tensor, "S"]:
-    """Mean cross entropy of each seed over every position that counts, trailing `#` included.
+    """Mean cross entropy of each seed over every position that counts, the `#` after the answer included.
 
     `counted` is how many count in the whole batch, where these rows are a part of it.
     """

@@ -111,7 +111,7 @@ def train(
 
 
 class _Training:
-    """One sitting of a run."""
+    """One session of a run."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class _Training:
 
     @property
     def seconds(self) -> float:
-        """Of training, over all sittings."""
+        """Of training, over all sessions."""
         return self.before + time.monotonic() - self.started
 
     # --- the loop ------------------------------------------------------------------------------------------

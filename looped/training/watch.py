@@ -39,7 +39,7 @@ class Watch:
 
     @property
     def all_stopped(self) -> bool:
-        """Whether nobody trains any more."""
+        """Whether all seeds have stopped."""
         return len(self.stopped) == len(self.engine.config.seeds)
 
     def look(self, losses: Sequence[float | None], alive: Sequence[bool], steps: int) -> list[int]:

@@ -127,7 +127,7 @@ def test_the_table(cli: Cli, run: Path) -> None:
     code, out, err = cli("evaluate", run, run / "seed-5.safetensors", *FEW, "--family", "uniform", "zeros")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0].split() == ["run", "length", "stop", "family", "exact", "steps"]
+    assert lines[0].split() == ["run", "length", "stop", "inputs", "exact", "steps"]
     assert len(lines) == 1 + 2 * 2 * 2
     assert " ± " in lines[1], "two seeds have a standard error"
     assert " to " in lines[-1], "one seed has an interval"
@@ -170,8 +170,8 @@ def test_lengths_that_are_none(text: str) -> None:
             "the number of samples must be at most 100,000,000, not 999,9",
         ),
         (["small", "--stop", "never"], "unknown stopping rule 'never'"),
-        (["small", "--family", "primes"], "copy has no input family 'primes'"),
-        (["small", "--family"], "--family must name at least one input family"),
+        (["small", "--family", "primes"], "copy has no input distribution 'primes'"),
+        (["small", "--family"], "--family must name at least one input distribution"),
         (["small", "--stop", f"converged={10**20}"], "must stay unchanged for 1 to 1000000000 steps"),
         (["small", "--device", "tpu"], "unknown device 'tpu'"),
         (["small", "--seed", "-1"], "--seed must be between 0"),

@@ -106,9 +106,10 @@ def test_the_answer_after_every_step(cli: Cli) -> None:
     _, out, _ = cli("solve", "addition", "10+11", "--model", "compiled", "--show-steps")
     assert out.splitlines()[-1] == "10+11: 101 = 5, after 3 steps by halt (right; addition-compiled)"
     cells = [line.split() for line in out.splitlines()[:-1]]
-    assert cells[0] == ["step", "answer", "row", "least", "sure", "changed"]
+    assert cells[0] == ["step", "answer", "row", "least", "sure", "changed", "halted"]
     assert [line[:2] for line in cells[1:]] == [["1", "1"], ["2", "01"], ["3", "101"]]
     assert cells[3][2:7] == ["1", "0", "1", "#", "#"]
+    assert [line[-1] for line in cells[1:]] == ["0.0000", "0.0000", "1.0000"], "why it stopped"
 
 
 def test_steps_as_json(cli: Cli) -> None:
@@ -116,7 +117,9 @@ def test_steps_as_json(cli: Cli) -> None:
     trace = json.loads(out)["trace"]
     assert [step["step"] for step in trace] == [1, 2, 3]
     assert [step["answer"] for step in trace] == ["0", "1", "0"]
-    assert set(trace[0]) == {"step", "answer", "row", "confidence", "changed", "surprise"}
+    assert set(trace[0]) == {"step", "answer", "row", "confidence", "changed", "surprise", "halted"}
+    fast = cli("solve", "parity", "110", "--model", "fast", "--show-steps", "--json").out
+    assert "halted" not in json.loads(fast)["trace"][0], "it has no halting head"
 
 
 def test_steps_on_a_terminal_are_coloured(

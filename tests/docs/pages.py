@@ -4,6 +4,8 @@ A block that must not run has a line before it that says why; so has an output t
 
     <!-- not run: trains for a minute -->        before a python, sh or console block
     <!-- not compared: depends on the machine -->    before the text block that follows one
+
+A python block after `<!-- file: NAME -->` is a file that the reader saves: it is written, not run.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from looped.cli import main
 RUN = ("python", "sh", "console")
 FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.M | re.S)
 REASON = re.compile(r"<!-- not (run|compared): (\S.*?) -->\s*\Z")
+SAVED = re.compile(r"<!-- file: ([\w.]+) -->\s*\Z")
 OPERATORS = re.compile(r"[|<>&;$]")
 
 
@@ -35,6 +38,7 @@ class Block:
     line: int  # of its fence, from 1
     reason: str | None  # why it is not run, or not compared
     follows: bool  # nothing but blank lines and the reason stand between it and the block before
+    file: str = ""  # the name under which the reader saves it
 
 
 def blocks(page: str) -> list[Block]:
@@ -47,9 +51,9 @@ def blocks(page: str) -> list[Block]:
         indent = match[1]
         text = "".join(line.removeprefix(indent) for line in match[3].splitlines(keepends=True))
         plain = REASON.sub("", between).strip() == ""
-        found.append(
-            Block(match[2], text, page[: match.start()].count("\n") + 1, told[2] if told else None, plain)
-        )
+        saved = SAVED.search(between)
+        line, reason = page[: match.start()].count("\n") + 1, told[2] if told else None
+        found.append(Block(match[2], text, line, reason, plain, saved[1] if saved else ""))
         end = match.end()
     return found
 
@@ -65,6 +69,10 @@ def check(page: str, name: str, folder: Path) -> int:
                 assert printed.rstrip() == block.text.rstrip(), f"{at}: the page shows another output"
             printed = ""
             if block.language not in RUN or block.reason is not None:
+                continue
+            if block.file:
+                Path(block.file).write_text(block.text, encoding="utf-8")
+                ran += 1
                 continue
             printed = _run(block, names, at)
             ran += 1

@@ -150,7 +150,7 @@ REFUSALS = [
     ({"stops": ()}, "at least one length and one stopping rule"),
     ({"stops": ("oracle", "patience")}, "unknown stopping rule 'patience'"),
     ({"samples": 0}, "samples must be at least 1, not 0"),
-    ({"family": "primes"}, "copy has no input family 'primes'"),
+    ({"family": "primes"}, "copy has no input distribution 'primes'"),
     ({"max_steps": 2}, "2 loop steps are too few for length 3: allow at least 3"),
     ({"max_steps": 0, "stops": ("threshold",)}, "0 loop steps are too few for length 3: allow at least 1"),
 ]

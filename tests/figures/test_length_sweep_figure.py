@@ -119,7 +119,7 @@ def test_from_a_file(cli: Cli, tmp_path: Path) -> None:
 def test_files_that_hold_no_ladder(tmp_path: Path, content: str) -> None:
     path = tmp_path / "ladder.json"
     path.write_text(content)
-    with pytest.raises(InputError, match=r"is no file of ladders|there is no ladder to draw"):
+    with pytest.raises(InputError, match=r"is no file of length sweeps|there is no length sweep to draw"):
         read_length_sweeps([path])
-    with pytest.raises(InputError, match="is no file of ladders"):
+    with pytest.raises(InputError, match="is no file of length sweeps"):
         read_length_sweeps([tmp_path / "nowhere.json"])

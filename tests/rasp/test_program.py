@@ -104,8 +104,8 @@ def test_the_state_keeps_to_its_names() -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ([0, 1, 3], "one end-of-question mark"),
-        ([0, 2, 2], "one end-of-question mark"),
+        ([0, 1, 3], "one end-of-question token"),
+        ([0, 2, 2], "one end-of-question token"),
         ([2, 3], "looks like '1 0'"),
         ([0, 3, 2], "a question, `>` and any number of `#`"),
         ([0, 2, 1], "a question, `>` and any number of `#`"),

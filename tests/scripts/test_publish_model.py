@@ -122,7 +122,7 @@ def test_without_results_it_is_measured(trained: Path) -> None:
 def test_shorter_numbers_where_nothing_changes(trained: Path, empty_zoo: Path) -> None:
     card = add(Publication(trained, "copy-half", lengths=(1, 2), samples=16, half=True, device="cpu"))
     assert card.stored == "float16"
-    assert "16 problems a length" in card.stored_why
+    assert "16 problems per length" in card.stored_why
     whole, half = runs.load_seed(trained / "seed-4.safetensors"), runs.load_seed(registry.path("copy-half"))
     assert torch.equal(half.row, whole.row.half().float())
     assert half.config == whole.config

@@ -125,7 +125,7 @@ def test_one_family_draws_what_it_always_drew() -> None:
     ["", "gauss", "p=", "p=1.5", "p=-0.1", "p=nan", "p=one", "p", "Zeros", "uniform+", "+", "uniform+gauss"],
 )
 def test_unknown_families_are_refused(name: str, family: str) -> None:
-    with pytest.raises(InputError, match=f"^{name} has no input family .*; it has uniform, "):
+    with pytest.raises(InputError, match=f"^{name} has no input distribution .*; it has uniform, "):
         TASKS[name].sample(torch.tensor([3]), torch.Generator(), max_length=3, family=family)
 
 
@@ -136,7 +136,7 @@ def test_families_belong_to_their_tasks() -> None:
         ("parity", "carry"),
         ("copy", "few"),
     ]:
-        with pytest.raises(InputError, match="has no input family"):
+        with pytest.raises(InputError, match="has no input distribution"):
             TASKS[name].check_family(family)
 
 

@@ -60,7 +60,7 @@ def test_no_row_is_longer_than_its_own_problems(tiny) -> None:
 
 
 def test_a_stay_that_cannot_be(tiny) -> None:
-    with pytest.raises(InputError, match="dwell must be at least 1 gradient step at each length"):
+    with pytest.raises(InputError, match="`dwell` must be at least 1 gradient step at each length"):
         tiny(max_length=5, dwell=(3, 0))
 
 

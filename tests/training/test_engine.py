@@ -132,5 +132,5 @@ def test_questions_are_drawn_from_the_family_that_is_asked_for(tiny) -> None:
     engine = Engine(tiny(family="ones", max_length=4))
     batch, _ = engine.draw(engine.stage(4))
     assert set(batch.targets[batch.loss_mask].unique().tolist()) == {1, engine.task.vocab.eos}
-    with pytest.raises(InputError, match="no input family 'dozens'"):
+    with pytest.raises(InputError, match="no input distribution 'dozens'"):
         tiny(family="dozens")

@@ -66,7 +66,7 @@ class SweepRecord:
         self.steps: list[Json] = []
         self.unfinished: Json | None = None
         if path is not None and path.is_dir():
-            raise InputError(f"a ladder is kept in a file, and {path} is a folder")
+            raise InputError(f"a length sweep is kept in a file, and {path} is a folder")
         if path is not None and path.exists():
             data = read(path)
             self.facts = {key: value for key, value in data["provenance"].items() if key != "runs"}
@@ -203,8 +203,8 @@ class SweepRecord:
 
 
 def read(path: Path) -> Json:
-    """A ladder's file; raises if it is something else."""
-    data = serial.read(path, "a ladder", LARGEST)
+    """A length sweep's file; raises if it is something else."""
+    data = serial.read(path, "a length sweep", LARGEST)
     match data:
         case {
             "provenance": {"runs": list(runs)},
@@ -219,7 +219,7 @@ def read(path: Path) -> Json:
             keys = {run["key"] for run in runs} if whole else set()
             if whole and all(row["run"] in keys for row in [*rows, *steps]):
                 return data  # type: ignore[return-value]
-    raise InputError(f"{path} holds no ladder; `looped bench ladder RUN --out FILE` writes one")
+    raise InputError(f"{path} holds no length sweep; `looped bench ladder RUN --out FILE` writes one")
 
 
 def _all(items: Iterable[object], kinds: Mapping[str, type]) -> bool:
@@ -318,7 +318,7 @@ def reaches(
     families: Sequence[str],
     stops: Sequence[str],
 ) -> list[dict[str, object]]:
-    """L99 and L999 of one model for every rule, on uniform inputs and on all families, as result files hold them."""
+    """L99 and L999 of one model for every rule, on uniform inputs and on all, as result files hold them."""
     found: list[dict[str, object]] = []
     for inputs, drawn in ((UNIFORM_INPUTS, (UNIFORM,)), (ALL_INPUTS, families)):
         if inputs == ALL_INPUTS and len(families) < 2:

@@ -66,7 +66,7 @@ def load_models(
 ) -> list[SweptModel]:
     """Load the models behind some paths, in their order; `seed` is that of the test problems."""
     if not paths:
-        raise InputError("a ladder needs a RUN: a run's folder or checkpoints of its seeds")
+        raise InputError("a length sweep needs a RUN: a run's folder or checkpoints of its seeds")
     groups: list[_Seeds] = []
     for group in _folders(paths):
         for other in groups:
@@ -224,7 +224,7 @@ def _exclusive(out: Path) -> Iterator[None]:
         lock = locks.hold(out.with_name(f".{out.name}.lock"), patience_s=0)
     if lock is None:
         raise InputError(
-            f"another ladder is being written to {out}: wait for it, or name another file with --out"
+            f"another length sweep is being written to {out}: wait for it, or name another file with --out"
         )
     with lock:
         yield

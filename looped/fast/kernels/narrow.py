@@ -28,7 +28,7 @@ POSITIONS = 64  # of one program
 
 
 def suits_narrow(config: ModelConfig, layer: Layer, h: Tensor) -> bool:
-    """Whether `narrow_layer` can take this state: nobody asks for gradients, and every head has a band of 2."""
+    """Whether `narrow_layer` can take this state: no gradients are asked for, and every head has a band of 2."""
     looks_back = config.head_bands == (2,) * config.heads and config.positions not in ("rotary", "alibi")
     narrow = config.width in WIDTHS and config.ordinary and looks_back
     fine = h.dtype == layer.qkv.dtype == torch.float32

@@ -7,7 +7,7 @@ First the digits of the first number are put under those of the second (the k-th
 zero before them for the carry out. Then, n + 1 times: every place writes down the exclusive or of its digit
 and its carry, the digits move one position to the right, and the carries stay. So each carry comes to lie
 under the next higher digit, where it belongs. After n + 1 steps no carry can be left, and the sum has moved
-on by n + 1 positions, which takes its first digit to the end-of-question mark.
+on by n + 1 positions, which takes its first digit to the end-of-question token.
 
     1 0 + 1 1      digits  ·  ·  0  1  1  #  #  #         after 1 step   ·  ·  ·  0  0  1  #  #
                    carry   0  0  0  1  0  0  0  0                        0  0  0  1  0  0  0  0

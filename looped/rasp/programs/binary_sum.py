@@ -3,8 +3,8 @@
     question   1 0 1 1 > # # # #
     answer     * * * * 1 1 # # #      three ones
 
-The bits travel to the right as in parity, and each is counted when it reaches the end-of-question mark. The
-counter stands at that mark and right of it, one digit a position, at first all `#`: no digit yet. A one that
+The bits travel to the right as in parity, and each is counted when it reaches the end-of-question token. The
+counter stands at that token and right of it, one digit per position, at first all `#`: no digit yet. A one that
 arrives flips every digit up to and including the first that is not a one (a carry runs through the ones in a
 single step, since each position sees whether only ones lie before it), and a `#` flipped becomes a 1. A
 counter only grows, so it never has a digit too many: no zeros at the end, and none at all for no ones.
@@ -25,7 +25,7 @@ def prepare(row: Seq) -> State:
 
 
 def step(seq: Seq, count: Seq, row: Seq) -> State:
-    """Every bit moves on by one, and the one that reaches the mark is counted."""
+    """Every bit moves on by one, and the one that reaches the end-of-question token is counted."""
     seq = shift_right(seq, 1)
     one_arrives = seen((row == EOQ) & (seq == 1))
     in_counter = has_seen(row, full(row, EOQ))

@@ -3,9 +3,9 @@
     question   1 0 1 > # # # #
     answer     * * * 1 0 1 # #
 
-The whole row travels to the right, one position a step, with the end-of-question mark written as `#`. After n
-steps the first symbol stands where the mark was and the others follow it. Blanks come in from the left; the
-first one about to enter the place of the mark means that all symbols are past it, and from there on nothing
+The whole row travels to the right, one position per step, with the end-of-question token written as `#`. After n
+steps the first symbol stands where that token was and the others follow it. Blanks come in from the left; the
+first one about to enter its place means that all symbols are past it, and from there on nothing
 moves any more. So the answer holds, however many more steps are done.
 """
 

@@ -6,7 +6,7 @@
 Three loops follow each other, each as long as another part of the problem asks for:
 
 1. turn (n2 steps). The second factor is turned round into the places of the answer. It moves two positions a
-   step, so that its digits meet the places from the end-of-question mark on in the order last to first.
+   step, so that its digits meet the places from the end-of-question token on in the order last to first.
 2. collect (n1 steps). The digits of the first factor pass the sign ×, last one first. Each that is a one adds
    the turned factor to the sum; then that factor moves on by one place. Nothing is carried through: of the
    three digits in a place (sum, carry, factor) their exclusive or stays, their majority is the next carry.

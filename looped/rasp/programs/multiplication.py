@@ -7,7 +7,7 @@ As by hand, from the right: take the next digit of the second factor, times the 
 what is carried; note the last binary digit, carry the rest. The next digit to take stands one further left
 each time and the next to write one further right, so the second factor moves two positions a step and each
 digit meets its place: the first place without a sum whose left neighbour has one, beginning at the
-end-of-question mark. A place keeps the whole sum (0 to 5), from which its neighbour reads the carry. When all
+end-of-question token. A place keeps the whole sum (0 to 5), from which its neighbour reads the carry. When all
 digits are written, the last carry makes the last one or two digits (as many as the first factor has).
 
 That takes n steps; the other n of a two-digit factor's 2 · n find no digit to take, and change nothing.

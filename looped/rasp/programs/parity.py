@@ -3,8 +3,8 @@
     question   1 1 0 1 > # # #
     answer     * * * * 1 # # #
 
-The bits travel to the right, one position a step, and every position keeps the exclusive or of all that has
-come by. After n steps the n bits have passed the end-of-question mark, one after the other, so the parity
+The bits travel to the right, one position per step, and every position keeps the exclusive or of all that has
+come by. After n steps the n bits have passed the end-of-question token, one after the other, so the parity
 stands there. Zeros come in behind them: further steps change nothing.
 """
 
@@ -28,7 +28,7 @@ def step(seq: Seq, answer: Seq) -> State:
 
 
 def readout(answer: Seq, row: Seq) -> Seq:
-    """The answer up to the end-of-question mark, `#` after it."""
+    """The answer up to the end-of-question token, `#` after it."""
     after = shift_right(has_seen(row, full(row, EOQ)), 1)
     return where(after, EOS, answer)
 

@@ -6,7 +6,7 @@
 At the start every symbol that stood before becomes a hole. Then, n times: while there is a hole, all that
 lies left of the first one moves to the right by one position and so closes it; all right of it waits. When
 no hole is left, everything moves, as in copy. Each step either closes a hole or moves the rest: with d holes
-that is d steps and n - d steps, and then the first symbol stands at the end-of-question mark, the others
+that is d steps and n - d steps, and then the first symbol stands at the end-of-question token, the others
 close behind. From there on nothing moves any more, by the same sign as in copy.
 
     1 4 4 > #  →  1 4 ○ # #  →  · 1 4 # #  →  · · 1 4 #  →  · · · 1 4

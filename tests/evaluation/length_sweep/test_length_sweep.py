@@ -285,7 +285,7 @@ def test_what_is_swept_unless_told(moving: Make, exact: Make) -> None:
         ({"step_samples": -1}, "for overrun and drift is 0 or more"),
         ({"samples": 0}, "the number of samples must be at least 1"),
         ({"lengths": (5000,)}, "length must be between 1 and 4096"),
-        ({"families": ("carry",)}, "copy has no input family 'carry'"),
+        ({"families": ("carry",)}, "copy has no input distribution 'carry'"),
         ({"stops": ("halt",)}, "the rule halt is for models that say when they are done"),
         ({"stops": ("soon",)}, "unknown stopping rule 'soon'"),
     ],

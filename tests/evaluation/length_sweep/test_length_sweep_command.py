@@ -70,14 +70,14 @@ def test_the_tables(cli: Cli, here: Path, save_run: SaveRun) -> None:
     save_run(here / "good")
     _, out, _ = cli("bench", "ladder", "good", *FEW, *ZEROS)
     reach, steps = out.split("\n\n")
-    assert reach.splitlines()[1].endswith("the ladder's top")
+    assert reach.splitlines()[1].endswith("the longest length")
     assert steps.splitlines()[2].split()[1:3] == ["6", "6"]
     assert "+0.0 (+0 to +0)  +0        +0 … +12" in steps.splitlines()[2]
     code, out, err = cli("bench", "ladder", "--table", "results/ladder.json")
     assert (code, err) == (0, "")
     assert out.splitlines() == [
         "| task | recipe | seeds | samples | trained to | the paper | oracle | converged | halt "
-        "| oracle, all families | converged, all families | halt, all families |",
+        "| oracle, all inputs | converged, all inputs | halt, all inputs |",
         "| " + " | ".join(["---"] * 12) + " |",
         "| copy | quick | 2 | 20 | 4 | 35 | 6 / 6 | 6 / 6 | 6 / 6 | 6 / 6 | 6 / 6 | 6 / 6 |",
     ]
@@ -113,7 +113,7 @@ def test_two_ladders_do_not_write_one_file(cli: Cli, here: Path, save_run: SaveR
     lock = locks.hold(here / ".both.json.lock")
     assert lock is not None
     code, _, complaint = cli(*asked, "--out", "both.json")
-    assert (code, "another ladder is being written to both.json" in complaint) == (2, True)
+    assert (code, "another length sweep is being written to both.json" in complaint) == (2, True)
     assert not (here / "both.json").exists()
     lock.close()
     assert cli(*asked, "--out", "both.json")[0] == 0
@@ -153,25 +153,25 @@ def test_other_weights_are_another_ladder(cli: Cli, here: Path, save_run: SaveRu
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "a ladder needs a RUN"),
+        ([], "a length sweep needs a RUN"),
         (["nowhere"], "there is no run nowhere"),
         (["."], "holds no trained weights"),
         (["good", "--lengths", "20-30"], "lengths are written 1:60"),
         (["good", "--lengths", "200"], "position"),
         (["good", "--samples", "0"], "the number of samples must be at least 1"),
         (["good", "--stop", "never"], "unknown stopping rule 'never'"),
-        (["good", "--families", "carry"], "copy has no input family 'carry'"),
+        (["good", "--families", "carry"], "copy has no input distribution 'carry'"),
         (["good", "--device", "tpu"], "unknown device 'tpu'"),
         (["good", "--seed", "-1"], "--seed must be between 0"),
         (["good", "--limit", "-1"], "--limit must be 0 seconds or more, not -1.0"),
         (["good", "--limit", "nan"], "--limit must be 0 seconds or more, not nan"),
         (["good", "--floor", "2"], "the floor is a share between 0 and 0.99"),
-        (["good", "--out", "."], "a ladder is kept in a file"),
-        (["good", "--out", "good/config.json"], "holds no ladder"),
+        (["good", "--out", "."], "a length sweep is kept in a file"),
+        (["good", "--out", "good/config.json"], "holds no length sweep"),
         (["good", "--out", "good/seed-0.safetensors"], "seed-0.safetensors"),
         (["--table", "none.json"], "there is no file none.json"),
         (["good", "--table", "none.json"], "--table measures nothing: leave out good"),
-        (["--table", "good/config.json"], "holds no ladder"),
+        (["--table", "good/config.json"], "holds no length sweep"),
         (["good", "--lenghts", "20"], "did you mean --lengths?"),
     ],
 )
@@ -208,7 +208,7 @@ def test_a_file_that_is_no_ladder(
     for asked in (["good", *FEW, "--out", "l.json"], ["--table", "l.json"]):
         code, out, err = cli("bench", "ladder", *asked)
         assert (code, out) == (2, "")
-        assert "l.json holds no ladder" in err
+        assert "l.json holds no length sweep" in err
 
 
 # --- a bare machine ----------------------------------------------------------------------------------------
