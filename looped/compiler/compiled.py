@@ -15,7 +15,7 @@ from torch import Tensor
 
 from looped import __version__, checkpoints, serial
 from looped.checkpoints import Metadata, Shapes
-from looped.compiler import emit, schedule
+from looped.compiler import emit
 from looped.compiler.attention import INDEX, SQUARE
 from looped.compiler.errors import refuse
 from looped.compiler.frontend import CLOCK, Control, Traced, always_steps, control, trace
@@ -77,11 +77,11 @@ def _assemble(program: Program, traced: Traced, control: Control, held: bool) ->
     start = {name: value for name, node in first.items() if (value := lower(node)) != Sum()}
     change = {name: lower(node) for name, node in after.items() if node is not leaves[name]}
     embedded = {ops[name] for name in (ROW, INDEX, SQUARE)}
-    step = schedule.plan([(ops[n], v) for n, v in change.items()], _given(change, ops), ())
+    step = emit.plan([(ops[n], v) for n, v in change.items()], _given(change, ops), ())
     kept = _invariants(step, set(ops.values()))
-    before = schedule.plan([(ops[n], v) for n, v in start.items()], embedded, kept)
+    before = emit.plan([(ops[n], v) for n, v in start.items()], embedded, kept)
     places = {op: i for i, op in enumerate([*ops.values(), *kept])}
-    end = max(schedule.allocate(part, len(places), set(kept)) for part in (before, step))
+    end = max(emit.allocate(part, len(places), set(kept)) for part in (before, step))
     sections = []
     for part, fresh in ((before, True), (step, False)):
         known = {**places, **part.places}
@@ -149,7 +149,7 @@ def _given(after: dict[str, Sum], ops: dict[str, LayerOp]) -> set[LayerOp]:
     return given
 
 
-def _invariants(step: schedule.Section, leaves: set[LayerOp]) -> list[LayerOp]:
+def _invariants(step: emit.Section, leaves: set[LayerOp]) -> list[LayerOp]:
     parts = [part for op in step.slots for part in op.inputs()]
     parts += [commit.value for commit in step.commits]
     found = dict.fromkeys(op for part in parts for _, op in part.terms if op.invariant)

@@ -17,11 +17,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from looped.compiler.attention import Equal, match
+from looped.compiler.attention import Equal, Operations, match
 from looped.compiler.errors import refuse
-from looped.compiler.graph import FLAG, Domain, Facts, Graph, Node
-from looped.compiler.operations import Operations
-from looped.compiler.symbols import Symbol
+from looped.compiler.graph import FLAG, Domain, Facts, Graph, Node, Symbol
 from looped.rasp.core import equals
 from looped.rasp.lint_rules import function_place
 from looped.rasp.program import ROW, Loop, Program, parameters
