@@ -73,12 +73,12 @@ def table(measured: Measured) -> Table:
 def _provenance(name: str, options: Measured, device: str, seconds: float) -> Measured:
     import torch  # here: a list of the benches must not wait for it
 
-    from looped import devices, provenance
+    from looped import devices
 
     where = devices.find(device)
     words = [name, *(f"{_flag(key)} {shlex.quote(str(value))}" for key, value in options.items())]
     return {
-        **provenance.facts(where),
+        **devices.facts(where),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "command": f"looped bench {' '.join(words)} --device {where} --json",
         "threads": torch.get_num_threads(),

@@ -32,7 +32,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from looped import __version__, checkpoints, files, provenance, serial
+from looped import __version__, checkpoints, devices, files, serial
 from looped.checkpoints import Check, Metadata, Shapes, Verify
 from looped.errors import InputError
 from looped.model.weights import Layout, check_numbers, check_shapes
@@ -237,8 +237,8 @@ class Run:
             weights = Layout(self.config.model).to_dict(weights)
         path = self.folder / f"seed-{int(seed)}.safetensors"
         metadata = {"config": self._config_text, "seed": str(seed), "step": str(step), "looped": __version__}
-        if provenance.commit():
-            metadata["commit"] = str(provenance.commit())
+        if devices.commit():
+            metadata["commit"] = str(devices.commit())
         checkpoints.save(path, SEED_KIND, weights, metadata)
         return path
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from looped import __version__, checkpoints, devices, provenance, runs, serial, tasks
+from looped import __version__, checkpoints, devices, runs, serial, tasks
 from looped.errors import InputError
 from looped.evaluation import loading
 from looped.evaluation.measure import measure
@@ -89,7 +89,7 @@ def _rows(
     if not order.results:
         subject = loading.stack(order.source, [trained], device).subject
         found = measure(subject, lengths, order.samples, seed=0)
-        facts = provenance.facts(device)
+        facts = devices.facts(device)
         rows = [
             MeasuredAccuracy(r.length, r.stop, r.accuracy, r.samples, r.mean_steps, r.family) for r in found
         ]

@@ -222,7 +222,7 @@ def _examined(args: DemoArgs, pair: Sequence[Contestant]) -> list[Row]:
 
 def _keep(out: Path, pair: Sequence[Contestant], rows: Sequence[Row]) -> None:
     """The picture, and the rows it was drawn from."""
-    from looped import checkpoints, figures, provenance
+    from looped import checkpoints, devices, figures
     from looped.serial import to_json
 
     names = {each.config.method: each.what for each in pair}
@@ -233,7 +233,7 @@ def _keep(out: Path, pair: Sequence[Contestant], rows: Sequence[Row]) -> None:
         figures.save(figure, out / f"demo{suffix}")
     origin = [{"run": each.name, "config": to_json(each.config)} for each in pair]
     result = {
-        "provenance": {**provenance.facts("cpu"), "runs": origin},
+        "provenance": {**devices.facts("cpu"), "runs": origin},
         "rows": [row.as_dict() for row in rows],
     }
     checkpoints.write(out / "results.json", (json.dumps(result, indent=1) + "\n").encode())

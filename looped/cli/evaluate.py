@@ -21,7 +21,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import torch
 
-from looped import checkpoints, devices, provenance
+from looped import checkpoints, devices
 from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
@@ -104,7 +104,7 @@ class Ready:
         """Write and print the rows with where they come from, for people by `show`; the exit status."""
         result = {
             "provenance": {
-                **provenance.facts(self.device),
+                **devices.facts(self.device),
                 "precision": self.args.precision,
                 "wall_seconds": round(time.monotonic() - self.began, 3),
                 "runs": [each.origin() for each in self.loaded],

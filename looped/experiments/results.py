@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from looped import checkpoints, files, provenance, serial
+from looped import checkpoints, devices, files, serial
 from looped.errors import InputError
 from looped.evaluation.discovery import discover
 from looped.evaluation.loading import load
@@ -109,7 +109,7 @@ def make(
     loaded = load(run, device, plan.precision)
     for family in plan.families:
         check(loaded.subject, plan.lengths, plan.samples, stops=plan.stops, family=family)
-    way = f"{PRECISIONS[loaded.products]} {device.type} {provenance.commit()}"  # of which a result names one
+    way = f"{PRECISIONS[loaded.products]} {device.type} {devices.commit()}"  # of which a result names one
     partial = PartialResult(part, loaded.seeds, way)
     rows: Rows = []
     for family, length in itertools.product(plan.families, plan.lengths):
@@ -123,7 +123,7 @@ def make(
         rows += found
         on_length(length)
     origin = {
-        **provenance.facts(device),
+        **devices.facts(device),
         "precision": PRECISIONS[loaded.products],
         "wall_seconds": round(partial.seconds, 3),
         "plan": serial.to_json(plan),

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import torch
 
-from looped import checkpoints, devices, locks, provenance, runs, serial
+from looped import checkpoints, devices, locks, runs, serial
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.length_sweep import ALL, FLOOR, LENGTHS, LEVELS, SAMPLES, STEP_SAMPLES
@@ -209,7 +209,7 @@ def sweep_runs(
     with _exclusive(out):
         record = SweepRecord(out)
         enter(models, settings, record)
-        record.facts = record.facts or dict(provenance.facts(where))
+        record.facts = record.facts or dict(devices.facts(where))
         record.write()
         on_start(record, keys)
         ended = sweep(models, settings, record, on_length=on_length, enough=enough)
@@ -321,7 +321,7 @@ def _measure(
     """Measure what is missing of one length and input distribution; False if it was stopped."""
     subject, key, seed = model.subject, model.key, settings.seed
     stops, samples = stops_of(subject, settings), settings.samples
-    facts = dict(provenance.facts(subject.weights.embed.device))
+    facts = dict(devices.facts(subject.weights.embed.device))
     if not record.holds(key, length, family, stops, samples):
         part = _Unfinished(record, [key, length, family, samples, *stops], enough)
         rows = measure_length(
