@@ -24,7 +24,7 @@ from pathlib import Path
 
 from looped import checkpoints, tasks
 from looped.errors import InputError
-from looped.evaluation.statistics import over_seeds
+from looped.evaluation.measure import over_seeds
 from looped.experiments import paper, results
 from looped.experiments.paper import FigureChoice
 from looped.experiments.results import Rows

@@ -25,8 +25,7 @@ import torch
 from looped import __version__, checkpoints, devices, runs, serial, tasks
 from looped.errors import InputError
 from looped.evaluation import loading
-from looped.evaluation.measure import measure
-from looped.evaluation.statistics import wilson
+from looped.evaluation.measure import measure, wilson
 from looped.model.weights import Layout
 from looped.runs import SEED_KIND, Trained
 from looped.training import recipes

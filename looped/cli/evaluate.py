@@ -27,9 +27,8 @@ from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.loading import LARGEST_SEED, LoadedRun, Precision, diverged, load, parse_lengths
-from looped.evaluation.measure import Row, check, measure, usual_stops
+from looped.evaluation.measure import Row, check, measure, over_seeds, usual_stops, wilson
 from looped.evaluation.rollout import DIVERGED
-from looped.evaluation.statistics import over_seeds, wilson
 from looped.registry import resolve
 from looped.tasks.families import UNIFORM
 from looped.zoo import registry

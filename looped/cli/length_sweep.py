@@ -25,7 +25,7 @@ from looped.evaluation.length_sweep import ALL, FLOOR, LEVELS, SAMPLES, STEP_SAM
 from looped.evaluation.length_sweep.record import SweepRecord
 from looped.evaluation.length_sweep.sweep import LengthDone, SweepSettings, sweep_runs
 from looped.evaluation.loading import Precision, parse_lengths
-from looped.evaluation.statistics import over_seeds
+from looped.evaluation.measure import over_seeds
 from looped.tasks.families import UNIFORM
 
 

@@ -22,7 +22,7 @@ from looped.cli.output import note, print_json, print_table
 from looped.cli.sweep import BackendArgs, ending, run_batch, show
 from looped.errors import InputError
 from looped.evaluation.loading import Precision, parse_lengths
-from looped.evaluation.statistics import over_seeds
+from looped.evaluation.measure import over_seeds
 from looped.experiments import paper, queue, results
 from looped.experiments.paper import FigureChoice, PaperFigure
 from looped.experiments.plan import SAMPLES

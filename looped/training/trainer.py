@@ -28,9 +28,8 @@ from looped.training import backends, curriculum
 from looped.training.backends import Backend
 from looped.training.config import TrainConfig
 from looped.training.cost import Clock
-from looped.training.engine import check_state, restore_state, take_state, verify_state
+from looped.training.engine import Watch, check_state, restore_state, take_state, verify_state
 from looped.training.progress import Listener, Report, SeedReport, Window
-from looped.training.watch import Watch
 from looped.training.world import NoOpRun, World
 
 Ending = Literal["finished", "interrupted", "time limit", "every seed stopped"]

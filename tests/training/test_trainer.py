@@ -305,7 +305,7 @@ def test_when_every_seed_has_stopped_training_stops(tiny, tmp_path: Path, monkey
 
 
 def test_a_diverging_seed_gets_its_last_sane_weights_back(tiny, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("looped.training.watch.PATIENCE", 15)
+    monkeypatch.setattr("looped.training.engine.PATIENCE", 15)
     config, ear = tiny(steps=60), Ear()
     train(config, tmp_path / "sane", cadence=OFTEN, stop=after(21))
     train(config, tmp_path / "whole", cadence=OFTEN)
@@ -325,7 +325,7 @@ def test_a_diverging_seed_gets_its_last_sane_weights_back(tiny, tmp_path: Path, 
 
 
 def test_a_seed_on_its_way_out_goes_there_in_two_sittings_too(tiny, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("looped.training.watch.PATIENCE", 15)
+    monkeypatch.setattr("looped.training.engine.PATIENCE", 15)
     spoil(monkeypatch, seed=1, at=25, factor=100.0)
     config = tiny(steps=60)
     train(config, tmp_path / "whole", cadence=OFTEN)
@@ -339,7 +339,7 @@ def test_a_seed_on_its_way_out_goes_there_in_two_sittings_too(tiny, tmp_path: Pa
 def test_what_went_wrong_since_the_last_report_is_not_taken_for_good_weights(
     tiny, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("looped.training.watch.PATIENCE", 15)
+    monkeypatch.setattr("looped.training.engine.PATIENCE", 15)
     spoil(
         monkeypatch, seed=1, at=22, factor=100.0
     )  # reports come after 21 and 28 steps, the checkpoint between

@@ -8,8 +8,7 @@ import pytest
 
 import looped
 from looped import runs, serial, tasks
-from looped.evaluation.measure import measure
-from looped.evaluation.statistics import wilson
+from looped.evaluation.measure import measure, wilson
 from looped.zoo import registry
 from looped.zoo.registry import Card, MeasuredAccuracy
 from scripts.publish_model import LARGEST
