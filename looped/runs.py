@@ -20,8 +20,6 @@ import contextlib
 import json
 import os
 import re
-import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,14 +30,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from looped import __version__, checkpoints, devices, files, serial
+from looped import __version__, checkpoints, devices, files, locks, serial
 from looped.checkpoints import Check, Metadata, Shapes, Verify
 from looped.errors import InputError
 from looped.model.weights import Layout, check_numbers, check_shapes
 from looped.training.config import TrainConfig
-
-if sys.platform != "win32":
-    import fcntl
 
 CONFIG, METRICS, STATE, PREVIOUS = (
     "config.json",
@@ -354,22 +349,12 @@ def _plain_file(path: Path) -> None:
         raise InputError(f"{path} must be a plain file, not a folder, a link or a pipe")
 
 
-def _lock(folder: Path) -> IO[str]:
+def _lock(folder: Path) -> IO[bytes]:
     """An open lock on a folder, let go when it is closed or its process ends in any way."""
     _plain_file(folder / "lock")
-    file = open(folder / "lock", "a+", encoding="utf-8")  # noqa: SIM115
-    if sys.platform != "win32":
-        deadline = time.monotonic() + LOOKING_S
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() < deadline:
-                    time.sleep(0.02)
-                    continue
-                file.close()
-                raise InputError(
-                    f"another process is training in {folder} already; wait for it or choose another --out"
-                ) from None
+    file = locks.hold(folder / "lock", LOOKING_S)
+    if file is None:
+        raise InputError(
+            f"another process is training in {folder} already; wait for it or choose another --out"
+        )
     return file

@@ -31,11 +31,11 @@ from looped.evaluation.discovery import discover
 from looped.evaluation.loading import load
 from looped.evaluation.measure import Subject, check, length_grid, measure, oracle_steps
 from looped.experiments.plan import Kind, MeasurementPlan, variant
+from looped.result_files import LARGEST, an, fits, is_positive, is_share, list_of
 from looped.runs import Trained
 from looped.tasks.families import UNIFORM
 from looped.training.config import TrainConfig
 
-LARGEST = 1 << 28  # bytes of a file of results
 DIFFERS = "differs.json"  # in a folder of results that an earlier version of a recipe gave
 PRECISIONS = {torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64"}
 
@@ -73,26 +73,29 @@ def _known_differences(folder: Path) -> frozenset[str]:
 
 def _checked(data: object, path: Path) -> tuple[dict[str, Any], Rows]:
     """Provenance and rows of a file, if it has the shape of one."""
-    origin, rows = (data.get("provenance"), data.get("rows")) if isinstance(data, dict) else (None, None)
-    if isinstance(origin, dict) and isinstance(rows, list) and all(map(_is_row, rows)):
-        match origin.get("plan"), origin.get("runs"):
-            case dict(), [{"config": _}]:
-                return origin, rows
+    if fits(data, _RESULT):
+        return data["provenance"], data["rows"]  # type: ignore[index]
     raise InputError(
         f"{path} is no result of ours: it must hold provenance with a plan and one run, and rows"
     )
 
 
+_ROW = {"length": is_positive, "samples": is_positive, "accuracy": is_share}
+_UNTOLD = {"length": 1, "samples": 1, "accuracy": 0.0}  # what a row need not say
+_ORIGIN = {
+    "plan": an(dict),
+    "runs": lambda runs: (
+        list_of(lambda run: isinstance(run, dict) and "config" in run)(runs) and len(runs) == 1
+    ),
+}
+_RESULT = {
+    "provenance": lambda origin: fits(origin, _ORIGIN),
+    "rows": list_of(lambda row: _is_row(row)),
+}
+
+
 def _is_row(row: object) -> bool:
-    """Whether a row's numbers can be such: a share from 0 to 1, lengths and samples from 1 on."""
-    if not isinstance(row, dict):
-        return False
-    counts = all(
-        type(row.get(name, 1)) is int and 1 <= row.get(name, 1) < serial.LARGEST_WHOLE
-        for name in ("length", "samples")
-    )
-    share = row.get("accuracy", 0.0)
-    return counts and type(share) in (int, float) and 0 <= share <= 1
+    return isinstance(row, dict) and fits({**_UNTOLD, **row}, _ROW)
 
 
 def make(

@@ -2,18 +2,17 @@
 
 A row is what `looped evaluate` writes, `{"task", "method", "seed", "length", "stop", "accuracy", …}`; with `"step"`,
 `"surprise"` and `"chosen"` it is one loop step of the figure `stopping`. Every function returns a matplotlib figure and
-`save` writes it; the same rows give the same bytes.
+`save` writes it; the same rows give the same bytes. `looped.result_files` reads the rows.
 
-    reading.py        rows and metrics from files, checked
     style.py          house style, panels, legend, `save`
     curves.py         exact match by length or loop step, a run's loss, learned halting, programs at work
     length_sweep.py   how far every seed is exact
 """
 
 from looped.figures.curves import accuracy_by_length, by_step, halting, is_halting, programs, training
-from looped.figures.length_sweep import length_sweep, read_length_sweeps
-from looped.figures.reading import read_metrics, read_rows
+from looped.figures.length_sweep import length_sweep
 from looped.figures.style import COLOURS, STYLE, SUFFIXES, save
+from looped.result_files import read_length_sweeps, read_metrics, read_rows
 
 __all__ = [
     "COLOURS",

@@ -14,7 +14,6 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from looped.errors import InputError
-from looped.figures.reading import ResultRow, is_number
 from looped.figures.style import (
     COLOURS,
     DASHES,
@@ -27,7 +26,9 @@ from looped.figures.style import (
     panels_of,
     words,
 )
+from looped.result_files import is_number
 
+ResultRow = Mapping[str, Any]
 CLOSEST = 1.15  # how many times the last one named a length must be, to be named on an axis of doublings
 
 

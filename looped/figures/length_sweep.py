@@ -13,7 +13,6 @@ longer lengths have not been measured, `×` where not even the first length hold
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -22,67 +21,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from looped import serial
-from looped.errors import InputError
-from looped.figures.reading import LARGEST_FILE, is_text, is_whole
 from looped.figures.style import COLOURS, INK, STYLE
 
 SweepSummary = Mapping[str, Any]
 UNIFORM, WORST = "uniform", "all families"
 TRAINED = (0, (2, 1))  # dashes of the training length
 THICK = 0.8  # of a row, for all its bars
-
-
-def read_length_sweeps(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """The summaries in files that `looped bench ladder` wrote."""
-    found: list[dict[str, Any]] = []
-    for path in paths:
-        try:
-            whole = serial.read(path, "a file of ladders", LARGEST_FILE)
-        except InputError as error:
-            raise InputError(f"{path} is no file of length sweeps: {error}") from None
-        sweeps = whole.get("ladder") if isinstance(whole, dict) else None
-        if not isinstance(sweeps, list) or not all(map(_is_summary, sweeps)):
-            raise InputError(
-                f"{path} is no file of length sweeps; `looped bench ladder RUN --out FILE` writes one"
-            )
-        found += sweeps
-    if not found:
-        raise InputError("there is no length sweep to draw in " + ", ".join(map(str, paths)))
-    return found
-
-
-def _is_summary(value: object) -> bool:
-    match value:
-        case {
-            "task": task,
-            "run": run,
-            "trained": trained,
-            "paper": paper,
-            "lengths": [_, *_] as lengths,
-            "reach": [*reach],
-        }:
-            counts = all(map(_is_length, [trained, paper, *lengths]))
-            return is_text(task) and is_text(run) and counts and all(map(_is_reach, reach))
-    return False
-
-
-def _is_length(value: object) -> bool:
-    return is_whole(value) and value > 0  # type: ignore[operator]
-
-
-def _is_reach(value: object) -> bool:
-    match value:
-        case {
-            "stop": stop,
-            "inputs": inputs,
-            "L99": l99,
-            "L999": l999,
-            "L99_ended_by": dict() | None,
-        }:
-            reached = all(length is None or _is_length(length) for length in (l99, l999))
-            return is_text(stop) and is_text(inputs) and reached
-    return False
 
 
 def length_sweep(sweeps: Sequence[SweepSummary], title: str = "") -> Figure:

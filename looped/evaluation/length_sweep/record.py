@@ -25,33 +25,32 @@ from typing import Any
 from looped import checkpoints, serial
 from looped.errors import InputError
 from looped.evaluation.length_sweep import LEVELS
+from looped.result_files import LARGEST, Json, an, fits, is_count, is_positive, list_of, optional
 from looped.tasks.families import UNIFORM
 
-Json = dict[str, Any]
-LARGEST = 1 << 28  # bytes
 DEFINITION = (
     "L99 (L999) is the longest length of the ladder such that at it and at every shorter length of the ladder "
     "every seed answers at least 99 % (99.9 %) of the problems exactly"
 )
-ROW = {
-    "task": str, "method": str, "recipe": str, "seed": int, "length": int, "stop": str, "accuracy": float,
-    "samples": int, "run": str,
-}  # fmt: skip
-STEPS = {
-    "run": str,
-    "seed": int,
-    "length": int,
-    "needed": int,
-    "samples": int,
-    "overrun": dict,
-    "drift": dict,
-}
-LEFT = {"rung": list, "state": dict, "seconds": float}
 MEASURED = {"devices": "device", "measured_by": "commit"}  # of all measurements of a run, each once
-RUN = {
-    "key": str, "run": str, "task": str, "trained": int, "paper": int, "seeds": list, "lengths": list,
-    "stops": list, "families": list, "complete": bool,
+_AT = {"run": an(str), "seed": is_count, "length": is_count, "samples": is_positive}
+_ROW = {
+    **_AT, "task": an(str), "method": an(str), "recipe": an(str), "stop": an(str), "family": optional(an(str)),
+    "accuracy": lambda share: type(share) is float and 0 <= share <= 1,
 }  # fmt: skip
+_STEPS = {**_AT, "needed": is_count, "overrun": an(dict), "drift": an(dict)}
+_LEFT = {"rung": an(list), "state": an(dict), "seconds": an(float)}
+_RUN = {
+    "key": an(str), "run": an(str), "task": an(str), "trained": is_count, "paper": is_count,
+    "seeds": list_of(is_count), "lengths": list_of(is_count), "stops": list_of(an(str)),
+    "families": list_of(an(str)), "complete": an(bool),
+}  # fmt: skip
+_FILE = {
+    "provenance": lambda origin: fits(origin, {"runs": list_of(lambda run: fits(run, _RUN))}),
+    "rows": list_of(lambda row: fits(row, _ROW)),
+    "steps": list_of(lambda each: fits(each, _STEPS)),
+    "unfinished": optional(lambda left: fits(left, _LEFT)),
+}
 
 
 class SweepRecord:
@@ -205,47 +204,11 @@ class SweepRecord:
 def read(path: Path) -> Json:
     """A length sweep's file; raises if it is something else."""
     data = serial.read(path, "a length sweep", LARGEST)
-    match data:
-        case {
-            "provenance": {"runs": list(runs)},
-            "rows": list(rows),
-            "steps": list(steps),
-            **others,
-        }:
-            whole = _all(runs, RUN) and _all(rows, ROW) and _all(steps, STEPS)
-            left = others.get("unfinished")
-            whole = whole and (left is None or _all([left], LEFT))
-            whole = whole and all(map(_is_run, runs)) and all(map(_is_row, [*rows, *steps]))
-            keys = {run["key"] for run in runs} if whole else set()
-            if whole and all(row["run"] in keys for row in [*rows, *steps]):
-                return data  # type: ignore[return-value]
+    if isinstance(data, dict) and fits(data, _FILE):
+        keys = {run["key"] for run in data["provenance"]["runs"]}
+        if all(row["run"] in keys for row in [*data["rows"], *data["steps"]]):
+            return data
     raise InputError(f"{path} holds no length sweep; `looped bench ladder RUN --out FILE` writes one")
-
-
-def _all(items: Iterable[object], kinds: Mapping[str, type]) -> bool:
-    """Whether every item is an object with these entries."""
-    return all(
-        isinstance(item, dict) and all(type(item.get(name)) is kind for name, kind in kinds.items())
-        for item in items
-    )
-
-
-def _is_run(run: Json) -> bool:
-    """Whether a run's lists hold what they should."""
-    counts = [*run["lengths"], *run["seeds"], run["trained"], run["paper"]]
-    words = [*run["stops"], *run["families"]]
-    return all(map(_is_count, counts)) and all(isinstance(word, str) for word in words)
-
-
-def _is_row(row: Json) -> bool:
-    """Whether a row's numbers can be such."""
-    family = isinstance(row.get("family", UNIFORM), str)
-    counts = _is_count(row["length"]) and _is_count(row["samples"]) and row["samples"] > 0
-    return family and counts and 0 <= row.get("accuracy", 0.0) <= 1
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < serial.LARGEST_WHOLE
 
 
 def _place(row: Json) -> tuple[str, int, str]:

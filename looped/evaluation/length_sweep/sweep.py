@@ -30,9 +30,10 @@ from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.length_sweep import ALL, FLOOR, LENGTHS, LEVELS, SAMPLES, STEP_SAMPLES
 from looped.evaluation.length_sweep.measure import has_steps, measure_length, measure_steps
-from looped.evaluation.length_sweep.record import Json, SweepRecord
+from looped.evaluation.length_sweep.record import SweepRecord
 from looped.evaluation.loading import LARGEST_SEED, Precision, stack
 from looped.evaluation.measure import ORACLE, Subject, check, usual_stops
+from looped.result_files import Json
 from looped.runs import Trained
 from looped.tasks.families import UNIFORM
 
