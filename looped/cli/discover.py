@@ -19,9 +19,8 @@ from typing import Any
 from looped.cli.evaluate import Shared, ready
 from looped.cli.output import print_table
 from looped.evaluation import stopping
-from looped.evaluation.discovery import discover
 from looped.evaluation.loading import LoadedRun
-from looped.evaluation.measure import check, over_seeds
+from looped.evaluation.measure import check, discover, over_seeds
 from looped.experiments.plan import variant
 from looped.tasks.families import UNIFORM
 

@@ -21,9 +21,16 @@ from typing import Annotated, Any
 from looped.cli.arguments import Positional
 from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
-from looped.evaluation.length_sweep import ALL, FLOOR, LEVELS, SAMPLES, STEP_SAMPLES
-from looped.evaluation.length_sweep.record import SweepRecord
-from looped.evaluation.length_sweep.sweep import LengthDone, SweepSettings, sweep_runs
+from looped.evaluation.length_sweep import (
+    ALL,
+    FLOOR,
+    SAMPLES,
+    STEP_SAMPLES,
+    LengthDone,
+    SweepSettings,
+    sweep_runs,
+)
+from looped.evaluation.length_sweep.record import LEVELS, SweepRecord
 from looped.evaluation.loading import Precision, parse_lengths
 from looped.evaluation.measure import over_seeds
 from looped.tasks.families import UNIFORM

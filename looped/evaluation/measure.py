@@ -24,6 +24,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean, stdev
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -84,6 +85,13 @@ class Subject:
     recipe: str = ""
     loops: Loops = PLAIN  # how many steps its training gave a problem
 
+    def row(
+        self, seed: int, length: int, stop: str, accuracy: float, samples: int, steps: float, family: str
+    ) -> Row:
+        """A row of results."""
+        named = self.task.name, self.method.name, self.recipe, seed
+        return Row(*named, length, stop, accuracy, samples, steps, family)
+
 
 def measure(
     subject: Subject,
@@ -112,13 +120,10 @@ def measure(
             )  # fmt: skip
             outcomes = [_stopped(unrolled, rule) for rule in rules]
         fresh = [
-            Row(
-                subject.task.name, subject.method.name, subject.recipe, name, length, rule.name,
-                float(correct[s].double().mean()), samples, float(steps[s].double().mean()), family,
-            )
+            subject.row(name, length, rule.name, _mean(correct[s]), samples, _mean(steps[s]), family)
             for rule, (correct, steps) in zip(rules, outcomes, strict=True)
             for s, name in enumerate(subject.seeds)
-        ]  # fmt: skip
+        ]
         rows += fresh
         if on_progress is not None:
             on_progress(fresh)
@@ -318,3 +323,72 @@ def over_seeds(values: Sequence[float]) -> Spread:
     assert values
     error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
     return Spread(fmean(values), error)
+
+
+# --- what a model has found out by itself ------------------------------------------------------------------
+
+Rows = list[dict[str, Any]]
+
+
+def discover(
+    subject: Subject,
+    length: int,
+    samples: int,
+    *,
+    seed: int,
+    stops: Sequence[str],
+    family: str = UNIFORM,
+    max_steps: int | None = None,
+) -> Rows:
+    """Which T(n) a model has found, and what its way of stopping is worth: rows of one length, by rule and seed.
+
+        {"task": "parity", …, "length": 8, "stop": "converged", "accuracy": 1.0, "mean_steps": 11.0,
+         "needed": 8, "first_right": 6.2, "held_from": 8.0, "held": 1.0, "random_exit": 0.81}
+
+    `needed` is the task's T(n), which such a model may never have heard of. `first_right` is the mean step at which an
+    example is right for the first time, `held_from` that from which it stays right, over the share `held` of examples
+    that do; null where none does. `random_exit` is the accuracy of leaving at a random step, with as many steps on
+    average as the rule takes. A Universal Transformer shows no steps to look at: null.
+    """
+    rules = check(subject, [length], samples, stops=stops, family=family, max_steps=max_steps)
+    needed = largest_steps(subject.task, length)
+    if subject.method.prediction == "ntp":
+        found = measure(subject, [length], samples, seed=seed, stops=stops, family=family)
+        blind = {"first_right": None, "held_from": None, "held": None, "random_exit": None}
+        return [row.as_dict() | {"needed": needed} | blind for row in found]
+    run = max_steps or max(reach(subject, length), oracle_steps(subject, length))
+    moves = any(rule.needs_motion for rule in rules)
+    grid = length_grid(subject, length, samples, seed=seed, family=family, max_steps=run, motion=moves)
+    seen = trajectory_facts(grid)
+    rows: Rows = []
+    for rule in rules:
+        steps = rule.steps(grid)
+        mean = steps.double().mean(1)
+        exact, control = rollout.accuracy(grid, steps), rollout.random_exit(grid, mean)
+        for s, name in enumerate(subject.seeds):
+            row = subject.row(name, length, rule.name, float(exact[s]), samples, float(mean[s]), family)
+            rows.append(row.as_dict() | {"needed": needed} | seen[s] | {"random_exit": float(control[s])})
+    return rows
+
+
+def trajectory_facts(grid: StepGrid) -> list[dict[str, float | None]]:
+    """For each seed: when its examples are right first and for good, and how many of them ever are for good."""
+    first, held = rollout.first_correct(grid), rollout.held_from(grid)
+    return [
+        {
+            "first_right": _mean_where(first[s]),
+            "held_from": _mean_where(held[s]),
+            "held": float((held[s] > 0).double().mean()),
+        }
+        for s in range(first.shape[0])
+    ]
+
+
+def _mean(values: Tensor) -> float:
+    return float(values.double().mean())
+
+
+def _mean_where(steps: Tensor) -> float | None:
+    """The mean of the steps that are there; 0 stands for none."""
+    there = steps[steps > 0].to(torch.float64)
+    return float(there.mean()) if len(there) else None

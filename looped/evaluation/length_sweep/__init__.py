@@ -11,14 +11,371 @@ distribution.
 
     measure.py   one length and one input distribution of one model; can be interrupted and resumed
     record.py    the result file, which is never measured twice, and L99 and L999 from its rows
-    sweep.py     which models, in which order, and when to give up
+
+This module says which models are measured, in which order, and when to give up:
+
+    runs/copy-fop-loop-adaptive-long     a folder: all its seeds
+    runs/x/seed-0.safetensors …          files: seeds of one folder and configuration belong together
+    runs/copy-0-4 runs/copy-5-9          folders whose configurations differ in seeds alone: one model of ten seeds
+
+A model is known by its name and a checksum over its weights, its configuration, the precision it is measured in and
+the seed of the test problems, so that results of different models are never mixed up.
+
+Shorter lengths of all models come first, and of each length the uniform inputs. Where no seed has `floor` of the
+uniform answers right under any rule, longer lengths are not measured; an input distribution below it is left out from
+there on. Neither can change L99, which was lost before.
 """
 
 from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from looped import checkpoints, devices, locks, runs, serial
+from looped.errors import InputError
+from looped.evaluation import stopping
+from looped.evaluation.length_sweep.measure import has_steps, measure_length, measure_steps
+from looped.evaluation.length_sweep.record import LEVELS, SweepRecord
+from looped.evaluation.loading import LARGEST_SEED, Precision, stack
+from looped.evaluation.measure import ORACLE, Subject, check, usual_stops
+from looped.result_files import Json
+from looped.runs import Trained
+from looped.tasks.families import UNIFORM
 
 LENGTHS = (20, 30, 40, 60, 100, 200, 500, 1000)  # the training and the paper's length are added
 SAMPLES = 2000  # problems per length and input distribution
 STEP_SAMPLES = 500  # problems per length that run on to 3·T, for overrun and drift
 FLOOR = 0.6  # no seed above it: far below exact, and above what guessing one bit gives
-LEVELS = {"L99": 990, "L999": 999}  # right answers of a thousand, at least
 ALL = "all"  # every input distribution of the task
+SAVE_EVERY = 30.0  # seconds between two writings of partial counts
+
+
+# --- models ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SweptModel:
+    """A model to measure, and where it comes from."""
+
+    key: str  # `copy-long@1f0c9a3e`: what rows of results call it
+    subject: Subject
+    origin: dict[str, object]  # as `looped evaluate` gives it, with name, checksum and settings
+
+
+@dataclass
+class _Seeds:
+    """Seeds of one model, as they are found."""
+
+    name: str
+    path: Path
+    config: str  # as text, without its seeds
+    seeds: list[Trained]
+
+
+def load_models(
+    paths: Sequence[Path], device: torch.device, precision: Precision, seed: int
+) -> list[SweptModel]:
+    """Load the models behind some paths, in their order; `seed` is that of the test problems."""
+    if not paths:
+        raise InputError("a length sweep needs a RUN: a run's folder or checkpoints of its seeds")
+    groups: list[_Seeds] = []
+    for group in _folders(paths):
+        for other in groups:
+            apart = {each.seed for each in other.seeds}.isdisjoint(each.seed for each in group.seeds)
+            if other.config == group.config and apart:
+                other.seeds += group.seeds
+                break
+        else:
+            groups.append(group)
+    return [_model(group, device, precision, seed) for group in groups]
+
+
+def _folders(paths: Sequence[Path]) -> list[_Seeds]:
+    """The seeds of each folder, and of each configuration in it."""
+    files: dict[Path, None] = {}
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"there is no run {path}")
+        files |= dict.fromkeys(
+            file.resolve() for file in (runs.seed_files(path) if path.is_dir() else [path])
+        )
+    found: dict[tuple[Path, str, int], _Seeds] = {}
+    for file in files:
+        trained = runs.load_seed(file)
+        data = serial.to_json(trained.config)
+        own = {key: value for key, value in data.items() if key != "seeds" and (key, value) != ("block", "")}
+        config = json.dumps(own, sort_keys=True)
+        same = 0  # files of one folder may hold the same seed twice: those are different models
+        while (file.parent, config, same) in found:
+            if trained.seed not in {each.seed for each in found[file.parent, config, same].seeds}:
+                break
+            same += 1
+        name = file.parent.name if re.fullmatch(r"seed-\d+", file.stem) else file.stem
+        group = found.setdefault((file.parent, config, same), _Seeds(name, file.parent, config, []))
+        group.seeds.append(trained)
+    return list(found.values())
+
+
+def _model(group: _Seeds, device: torch.device, precision: Precision, seed: int) -> SweptModel:
+    group.seeds.sort(key=lambda each: each.seed)
+    sha = hashlib.sha256(json.dumps([group.config, precision, seed]).encode())
+    for each in group.seeds:
+        sha.update(f"{each.seed} {each.step}".encode())
+        sha.update(each.row.contiguous().view(torch.uint8).numpy().data)
+    loaded = stack(group.path, group.seeds, device, precision)
+    key = f"{group.name}@{sha.hexdigest()[:8]}"
+    origin = {
+        "key": key, **loaded.origin(), "run": group.name, "checksum": sha.hexdigest(),
+        "precision": precision, "problem_seed": seed,
+    }  # fmt: skip
+    return SweptModel(key, loaded.subject, origin)
+
+
+# --- settings ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SweepSettings:
+    """What is measured of every model."""
+
+    lengths: tuple[int, ...] = ()  # none given: the usual ones, the training length and the paper's
+    samples: int = SAMPLES  # per length and input distribution
+    families: tuple[str, ...] = (ALL,)  # input distributions besides uniform, which always comes first
+    stops: tuple[str, ...] = ()  # none given: every rule in `stops_of`
+    floor: float = FLOOR
+    step_samples: int = STEP_SAMPLES  # per length, for overrun and drift
+    seed: int = 0  # of the test problems
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed <= LARGEST_SEED:
+            raise InputError(f"--seed must be between 0 and {LARGEST_SEED}, not {self.seed}")
+        if self.step_samples < 0:
+            raise InputError(
+                f"the number of samples for overrun and drift is 0 or more, not {self.step_samples}"
+            )
+        if not 0 <= self.floor <= LEVELS["L99"] / 1000:
+            raise InputError(f"the floor is a share between 0 and 0.99, not {self.floor}")
+
+
+@dataclass(frozen=True)
+class LengthDone:
+    """What a listener is told after each length and input distribution."""
+
+    key: str
+    length: int
+    family: str
+    rows: list[Json]
+    seconds: float | None  # None: it was in the file already
+
+
+def lengths_of(subject: Subject, settings: SweepSettings) -> tuple[int, ...]:
+    """The lengths of a sweep, ascending."""
+    usual = {*LENGTHS, subject.trained_max_length, subject.task.paper.test_length}
+    return tuple(sorted(set(settings.lengths) or usual))
+
+
+def families_of(subject: Subject, settings: SweepSettings) -> tuple[str, ...]:
+    """The input distributions, uniform first; `all` stands for every one of the task."""
+    named = [
+        each for name in settings.families for each in (subject.task.families if name == ALL else [name])
+    ]
+    return tuple(dict.fromkeys([UNIFORM, *named]))
+
+
+def stops_of(subject: Subject, settings: SweepSettings) -> tuple[str, ...]:
+    """The rules as rows name them; unless given: oracle, converged, and halt where the model has a halting head."""
+    if settings.stops:
+        return tuple(dict.fromkeys(stopping.get(name).name for name in settings.stops))
+    if not subject.method.adaptive or subject.method.universal:
+        return usual_stops(subject.method)
+    return (ORACLE, "converged", *(["halt"] if subject.model.config.says_done else []))
+
+
+# --- the sweep ---------------------------------------------------------------------------------------------
+
+
+def sweep_runs(
+    paths: Sequence[Path],
+    settings: SweepSettings,
+    out: Path,
+    *,
+    device: str = "auto",
+    precision: Precision = "fp32",
+    limit: float = float("inf"),
+    on_length: Callable[[LengthDone], None] = lambda done: None,
+    on_start: Callable[[SweepRecord, Sequence[str]], None] = lambda record, keys: None,
+) -> tuple[SweepRecord, bool]:
+    """Measure what is missing in the file `out`; what it holds of these runs, and whether all is done.
+
+    No new problems are started `limit` seconds after the start; the same call goes on from there.
+    """
+    start, where = time.monotonic(), devices.pick(device)
+    models = load_models(paths, where, precision, settings.seed)
+    keys = [each.key for each in models]
+
+    def enough() -> bool:
+        return time.monotonic() - start > limit
+
+    enter(models, settings, SweepRecord(out))  # complains before anything is written, a lock included
+    with _exclusive(out):
+        record = SweepRecord(out)
+        enter(models, settings, record)
+        record.facts = record.facts or dict(devices.facts(where))
+        record.write()
+        on_start(record, keys)
+        ended = sweep(models, settings, record, on_length=on_length, enough=enough)
+    return record.only(keys), ended
+
+
+@contextlib.contextmanager
+def _exclusive(out: Path) -> Iterator[None]:
+    """Lock the file: it is written whole, so that of two writers one would lose its rows."""
+    with checkpoints.disk(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        lock = locks.hold(out.with_name(f".{out.name}.lock"), patience_s=0)
+    if lock is None:
+        raise InputError(
+            f"another length sweep is being written to {out}: wait for it, or name another file with --out"
+        )
+    with lock:
+        yield
+
+
+def enter(models: Sequence[SweptModel], settings: SweepSettings, record: SweepRecord) -> None:
+    """Check all that is asked for, before any work, and make the models known to the record."""
+    for each in models:
+        subject = each.subject
+        lengths, stops = lengths_of(subject, settings), stops_of(subject, settings)
+        for family in families_of(subject, settings):
+            check(subject, lengths, settings.samples, stops=stops, family=family)
+    for each in models:
+        subject = each.subject
+        about = {
+            **each.origin, "task": subject.task.name, "method": subject.method.name, "recipe": subject.recipe,
+            "trained": subject.trained_max_length, "paper": subject.task.paper.test_length,
+            "floor": settings.floor, "lengths": lengths_of(subject, settings),
+            "stops": stops_of(subject, settings), "families": families_of(subject, settings),
+        }  # fmt: skip
+        record.enter(each.key, about)
+
+
+def sweep(
+    models: Sequence[SweptModel],
+    settings: SweepSettings,
+    record: SweepRecord,
+    *,
+    on_length: Callable[[LengthDone], None] = lambda done: None,
+    enough: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Measure what is missing, a length of all models before the next; False if `enough` said to stop."""
+    given_up: dict[str, set[str]] = {each.key: set() for each in models}
+    for length in sorted({n for each in models for n in lengths_of(each.subject, settings)}):
+        for each in models:
+            lengths, lost = lengths_of(each.subject, settings), given_up[each.key]
+            if length not in lengths or UNIFORM in lost:
+                continue
+            if not _sweep_length(each, length, lost, settings, record, on_length, enough):
+                return False
+            if length == lengths[-1] or UNIFORM in lost:
+                families, stops = families_of(each.subject, settings), stops_of(each.subject, settings)
+                record.finish(each.key, lengths=lengths, families=families, stops=stops)
+    return True
+
+
+def _sweep_length(
+    model: SweptModel,
+    length: int,
+    lost: set[str],
+    settings: SweepSettings,
+    record: SweepRecord,
+    on_length: Callable[[LengthDone], None],
+    enough: Callable[[], bool],
+) -> bool:
+    """One length, without the input distributions that are lost; adds to those. False if it was stopped."""
+    stops = stops_of(model.subject, settings)
+    for family in families_of(model.subject, settings):
+        if lost & {family, UNIFORM}:
+            continue
+        begun = time.monotonic()
+        there = _is_there(model, length, family, settings, record)
+        if not there and (enough() or not _measure(model, length, family, settings, record, enough)):
+            return False
+        rows = record.found(model.key, length, family, stops)
+        on_length(LengthDone(model.key, length, family, rows, None if there else time.monotonic() - begun))
+        if max(row["accuracy"] for row in rows) < settings.floor:
+            lost.add(family)
+    return True
+
+
+def _is_there(
+    model: SweptModel, length: int, family: str, settings: SweepSettings, record: SweepRecord
+) -> bool:
+    stops = stops_of(model.subject, settings)
+    rows = record.holds(model.key, length, family, stops, settings.samples)
+    if not _wants_steps(model, family, settings):
+        return rows
+    return rows and record.holds_steps(model.key, length, settings.step_samples)
+
+
+def _wants_steps(model: SweptModel, family: str, settings: SweepSettings) -> bool:
+    return family == UNIFORM and has_steps(model.subject) and settings.step_samples > 0
+
+
+def _measure(
+    model: SweptModel,
+    length: int,
+    family: str,
+    settings: SweepSettings,
+    record: SweepRecord,
+    enough: Callable[[], bool],
+) -> bool:
+    """Measure what is missing of one length and input distribution; False if it was stopped."""
+    subject, key, seed = model.subject, model.key, settings.seed
+    stops, samples = stops_of(subject, settings), settings.samples
+    facts = dict(devices.facts(subject.weights.embed.device))
+    if not record.holds(key, length, family, stops, samples):
+        part = _Unfinished(record, [key, length, family, samples, *stops], enough)
+        rows = measure_length(
+            subject, length, family, samples, seed=seed, stops=stops, state=part.state, pause=part.pause
+        )
+        if rows is None:
+            return False
+        record.put(key, [row.as_dict() for row in rows], seconds=part.seconds, facts=facts)
+    samples = settings.step_samples
+    if _wants_steps(model, family, settings) and not record.holds_steps(key, length, samples):
+        part = _Unfinished(record, [key, length, "steps", samples], enough)
+        steps = measure_steps(subject, length, samples, seed=seed, state=part.state, pause=part.pause)
+        if steps is None:
+            return False
+        record.put(key, steps=steps, seconds=part.seconds, facts=facts)
+    return True
+
+
+class _Unfinished:
+    """The partial counts of a measurement that was stopped, the time spent on it, and when to save it again."""
+
+    def __init__(self, record: SweepRecord, what: Sequence[object], enough: Callable[[], bool]) -> None:
+        self.state, self._before = record.left(what)
+        self._record, self._what, self._enough = record, what, enough
+        self._begun = self._written = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Spent on the measurement, over all its beginnings."""
+        return self._before + time.monotonic() - self._begun
+
+    def pause(self, state: Json) -> bool:
+        """Whether to stop; the partial counts are saved then, and every now and then."""
+        stop = self._enough()
+        if stop or time.monotonic() - self._written > SAVE_EVERY:
+            self._record.leave(self._what, state, self.seconds)
+            self._written = time.monotonic()
+        return stop

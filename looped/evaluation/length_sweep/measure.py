@@ -32,7 +32,7 @@ from torch import Tensor
 
 from looped.batches import Batch
 from looped.evaluation.decode import exact, run_until_stopped
-from looped.evaluation.length_sweep import LEVELS
+from looped.evaluation.length_sweep.record import LEVELS
 from looped.evaluation.measure import Row, Subject, check, draw_batches, measure, oracle_steps
 from looped.evaluation.rollout import first_correct, rows_at_once, unroll_grid
 from looped.evaluation.stopping import OnlineRule
@@ -71,9 +71,8 @@ def measure_length(
     if found is None:
         return None
     return [
-        Row(
-            subject.task.name, subject.method.name, subject.recipe, name, length, rule.name,
-            found["right"][r][s] / samples, samples, found["steps"][r][s] / samples, family,
+        subject.row(
+            name, length, rule.name, found["right"][r][s] / samples, samples, found["steps"][r][s] / samples, family
         )
         for r, rule in enumerate(rules)
         for s, name in enumerate(subject.seeds)

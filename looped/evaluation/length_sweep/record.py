@@ -24,10 +24,10 @@ from typing import Any
 
 from looped import checkpoints, serial
 from looped.errors import InputError
-from looped.evaluation.length_sweep import LEVELS
 from looped.result_files import LARGEST, Json, an, fits, is_count, is_positive, list_of, optional
 from looped.tasks.families import UNIFORM
 
+LEVELS = {"L99": 990, "L999": 999}  # right answers of a thousand, at least
 DEFINITION = (
     "L99 (L999) is the longest length of the ladder such that at it and at every shorter length of the ladder "
     "every seed answers at least 99 % (99.9 %) of the problems exactly"

@@ -12,9 +12,8 @@ import pytest
 
 from looped.cli import length_sweep
 from looped.errors import InputError
-from looped.evaluation.length_sweep import sweep as sweeping
-from looped.evaluation.length_sweep.record import SweepRecord
-from looped.evaluation.length_sweep.sweep import (
+from looped.evaluation import length_sweep as sweeping
+from looped.evaluation.length_sweep import (
     LengthDone,
     SweepSettings,
     SweptModel,
@@ -24,6 +23,7 @@ from looped.evaluation.length_sweep.sweep import (
     stops_of,
     sweep,
 )
+from looped.evaluation.length_sweep.record import SweepRecord
 from looped.evaluation.measure import Row, Subject
 
 Make = Callable[..., Subject]
