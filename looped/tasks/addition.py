@@ -13,10 +13,9 @@ from torch.nn.functional import pad
 
 from looped.errors import InputError
 from looped.tasks.base import LONGEST, Long, Paper
-from looped.tasks.bits import BITS, added, decimal
+from looped.tasks.bits import BITS, TwoNumbersTask, added, decimal
 from looped.tasks.families import BIT_FAMILIES, CARRY_FAMILIES, draw_bits
 from looped.tasks.padded import mirrored
-from looped.tasks.two_numbers import TwoNumbersTask
 from looped.vocab import Vocab
 
 

@@ -16,9 +16,8 @@ from torch.nn.functional import pad
 
 from looped.errors import InputError
 from looped.tasks.base import Long, Paper
-from looped.tasks.bits import BITS, added, decimal
+from looped.tasks.bits import BITS, TwoNumbersTask, added, decimal
 from looped.tasks.families import BIT_FAMILIES, CARRY_FAMILIES, UNIFORM, draw_bits
-from looped.tasks.two_numbers import TwoNumbersTask
 from looped.vocab import Vocab
 
 LONGEST_FIRST = 2  # digits of the first factor at most

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from looped.tasks import TASKS, Problems, Task, bits, unique_set
-from looped.tasks.two_numbers import TwoNumbersTask
+from looped.tasks.bits import TwoNumbersTask
 
 Agree = Callable[[Task, Problems, int], list[list[str]]]
 
