@@ -40,8 +40,7 @@ from starlette.types import ASGIApp
 
 from looped import __version__, tasks
 from looped.errors import InputError
-from looped.explorer import program, protocol, queries
-from looped.explorer.cache import StateCache
+from looped.explorer import protocol, queries
 from looped.explorer.models import (
     STRETCHES,
     USUAL_STRETCH,
@@ -53,7 +52,9 @@ from looped.explorer.models import (
 )
 from looped.explorer.queries import WatchedLoop
 from looped.explorer.security import LIMITS, BoundedConnection, Limits, SecurityMiddleware, Token
-from looped.explorer.workers import QueueFull, WorkerPool
+from looped.explorer.workers import QueueFull, StateCache, WorkerPool
+from looped.rasp import programs
+from looped.rasp import trace as traces
 
 T = TypeVar("T")
 LARGEST_SEED = 2**53 - 1  # what a page can count to
@@ -181,8 +182,9 @@ class Explorer:
         def trace() -> dict[str, object]:
             asked = read_query(model, wanted.question, 1.0, self.limits)
             task = model.solver.task
-            grid = program.run(task.name, asked.tokens, task.row_size(asked.length))
-            return protocol.program(grid, task.vocab.names)
+            code = programs.get(task.name)
+            row = code.row(asked.tokens, task.row_size(asked.length))
+            return protocol.program(traces.trace(code, row, outputs=True))
 
         return _json(await self.pool.take(trace, new=True, light=True))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -17,10 +18,11 @@ import numpy as np
 from looped import serial
 from looped.errors import InputError
 from looped.explorer.models import USUAL_STRETCH
-from looped.explorer.program import Grid
 from looped.explorer.queries import LoopStep, WatchedLoop
+from looped.rasp.trace import Trace
 
 T = TypeVar("T")
+OUTPUT = "output"  # the name of what a program would put out, beside its variables
 
 
 @dataclass(frozen=True)
@@ -128,13 +130,21 @@ def end(watch: WatchedLoop) -> dict[str, object]:
     return {"kind": "end", "rules": list(watch.rules()), "seconds": round(watch.computed, 4)}
 
 
-def program(grid: Grid, names: tuple[str, ...]) -> dict[str, object]:
-    """A program's run; values are int16 [steps + 1, L], -1 for no token."""
-    return {
-        "steps": grid.steps,
-        "names": list(names),
-        "variables": [
-            {"name": each.name, "tokens": each.tokens, "values": packed(each.values)}
-            for each in grid.variables
-        ],
+def program(run: Trace) -> dict[str, object]:
+    """A program's run, its output first; values are int16 [steps + 1, L], -1 for no token. Row 0 is the preparation."""
+    steps = {OUTPUT: run.outputs} | {
+        name: [entry.values for entry in run.entries if entry.name == name] for name in run.variables
     }
+    return {
+        "steps": run.steps,
+        "names": list(run.program.vocab.names),
+        "variables": [
+            {"name": name, "tokens": name == OUTPUT or name in run.program.tokens, "values": packed(_stacked(rows))}
+            for name, rows in steps.items()
+        ],
+    }  # fmt: skip
+
+
+def _stacked(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """A value that is the same everywhere stands at every position."""
+    return np.stack([np.broadcast_to(row, rows[0].shape) for row in rows]).astype(np.int16)

@@ -45,6 +45,7 @@ class Trace:
     entries: tuple[Entry, ...]
     output: Array
     steps: int  # how many were done, whether or not they were kept
+    outputs: tuple[Array, ...] = ()  # what it would put out after step 0, 1, …, where that was asked for
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -111,17 +112,27 @@ class Trace:
         return lines, _kept(len(names), (0, start - 4, len(names) - positions // 3), positions)
 
 
-def trace(program: Program, row: Array | Sequence[int], keep: Container[int | None] | None = None) -> Trace:
-    """Run a program on one row of ids and keep every variable after every step (or the steps in `keep`)."""
+def trace(
+    program: Program,
+    row: Array | Sequence[int],
+    keep: Container[int | None] | None = None,
+    outputs: bool = False,
+) -> Trace:
+    """Run a program on one row of ids and keep every variable after every step (or the steps in `keep`).
+
+    With `outputs`, also what it would put out after every step.
+    """
     ids = np.asarray(row, dtype=np.int64)
-    entries = []
+    entries, put_out = [], []
     for number, by, state in unroll(program, ids, program.sizes(ids.tolist())):
         for name, value in state.items() if keep is None or number in keep else ():
             # Tokens are small: thousands of steps over thousands of positions stay in memory.
             kept = unwrap(value).astype(np.int32 if kind_of(value) is Kind.INDEX else np.int16)
             entries.append(Entry(number, by, name, kept))
+        if outputs:
+            put_out.append(unwrap(read_out(program, state, ids)))
     output = unwrap(read_out(program, state, ids)).astype(np.int64)
-    return Trace(program, ids, tuple(entries), output, number)
+    return Trace(program, ids, tuple(entries), output, number, tuple(put_out))
 
 
 def shown_steps(steps: int, most: int = MOST_STEPS) -> list[int | None]:

@@ -1,28 +1,45 @@
 from __future__ import annotations
 
+import base64
+
+import numpy as np
 import pytest
 
 from looped import tasks
-from looped.explorer import program
+from looped.explorer import protocol
 from looped.rasp import programs
 from looped.rasp.trace import trace
 
 
+def sent(name: str, question: list[str], size: int) -> dict[str, np.ndarray]:
+    """The variables of a program's run as a page reads them."""
+    code = programs.get(name)
+    message = protocol.program(trace(code, code.row(question, size), outputs=True))
+    variables = message["variables"]
+    assert isinstance(variables, list)
+    for each in variables:
+        assert each["tokens"] == (each["name"] in (protocol.OUTPUT, *code.tokens))
+    return {
+        each["name"]: np.frombuffer(base64.b64decode(each["values"]), "<i2").reshape(-1, size)
+        for each in variables
+    }
+
+
 @pytest.mark.parametrize("name", tasks.TASKS)
-def test_the_grid_is_the_trace_in_a_row_of_the_models_size(name: str) -> None:
+def test_the_message_is_the_trace_in_a_row_of_the_models_size(name: str) -> None:
     task, code = tasks.get(name), programs.get(name)
     question = task.parse(task.example)
     size = task.row_size(task.measure(question)[0])
-    grid, known = program.run(name, question, size), trace(code, code.row(question, size))
-    assert grid.steps == known.steps
-    assert [each.name for each in grid.variables] == [program.OUTPUT, *known.variables]
-    for variable in grid.variables[1:]:
-        rows = [entry.values.tolist() for entry in known.entries if entry.name == variable.name]
-        assert variable.values.tolist() == rows
-        assert variable.tokens == (variable.name in code.tokens)
+    known = trace(code, code.row(question, size))
+    found = sent(name, question, size)
+    assert list(found) == [protocol.OUTPUT, *known.variables]
+    assert all(len(rows) == known.steps + 1 for rows in found.values())
+    for variable in known.variables:
+        rows = [entry.values.tolist() for entry in known.entries if entry.name == variable]
+        assert found[variable].tolist() == rows
+    assert found[protocol.OUTPUT][-1].tolist() == known.output.tolist()
 
 
 def test_the_output_after_the_last_step_is_the_answer() -> None:
-    copy = tasks.get("copy")
-    grid = program.run("copy", ["1", "0"], 8)
-    assert copy.vocab.decode(grid.variables[0].values[-1].tolist())[2:] == ["1", "0", "#", "#", "#", "#"]
+    last = sent("copy", ["1", "0"], 8)[protocol.OUTPUT][-1].tolist()
+    assert tasks.get("copy").vocab.decode(last)[2:] == ["1", "0", "#", "#", "#", "#"]
