@@ -2,7 +2,8 @@
 
 $ python docs/pictures/explorer.py copy-long 101100101011011010101
 
-Needs playwright and a chromium; writes explorer-light.png, explorer-dark.png and explorer.gif beside itself.
+Needs playwright and a chromium; writes explorer-light.png, explorer-dark.png, explorer-phone.png and explorer.gif beside
+itself.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from looped.explorer.app import Explorer
 
 HERE = Path(__file__).parent
 WINDOW = {"width": 1440, "height": 1000}
+PHONE = {"width": 390, "height": 844}
+TOUR = "#tour=1"  # what the phone shows
 LARGEST = 1_500_000  # bytes of the animation
 COLOURS = 240  # of the animation: text and flat cells need no more
 SCRUB = "(slider, step) => { slider.value = step; slider.dispatchEvent(new Event('input')); }"
@@ -29,7 +32,7 @@ STILL, MOVING = 1600, 260  # milliseconds of the last frame and of the others
 
 
 def main(model: str, question: str) -> None:
-    """Asks a shipped model and takes all three."""
+    """Asks a shipped model and takes all of them."""
     registry = models.all_models()
     bound = app.listen(0)
     server = app.server(Explorer(registry).app())
@@ -45,6 +48,9 @@ def main(model: str, question: str) -> None:
             page = browser.new_page(viewport=WINDOW, color_scheme=theme)
             _settle(page, address)
             _picture(page.screenshot(full_page=True)).save(HERE / f"explorer-{theme}.png", optimize=True)
+        phone = browser.new_page(viewport=PHONE, is_mobile=True, has_touch=True, reduced_motion="reduce")
+        _settle(phone, f"{app.address(bound)}{TOUR}")
+        _picture(phone.screenshot()).save(HERE / "explorer-phone.png", optimize=True)
         page = browser.new_page(viewport=WINDOW)
         _settle(page, address)
         _animate(page, HERE / "explorer.gif")
