@@ -2,8 +2,8 @@
 
 $ python docs/pictures/explorer.py copy-long 101100101011011010101
 
-Needs playwright and a chromium; writes explorer-light.png, explorer-dark.png, explorer-phone.png and explorer.gif beside
-itself.
+Needs playwright and a chromium. Writes beside itself explorer-light.png, explorer-dark.png, explorer-phone.png and
+explorer.gif.
 """
 
 from __future__ import annotations
