@@ -17,10 +17,9 @@ from looped.errors import InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from looped.api import data, evaluate, train
+    from looped.api import data, evaluate, register, train
     from looped.model.config import ModelConfig
     from looped.model.looped import LoopedTransformer
-    from looped.registry import register
     from looped.solve.solver import Solver
     from looped.zoo.registry import Zoo
 
@@ -45,7 +44,7 @@ _LATER = {
     "train": "looped.api",
     "data": "looped.api",
     "evaluate": "looped.api",
-    "register": "looped.registry",
+    "register": "looped.api",
     "LoopedTransformer": "looped.model.looped",
     "ModelConfig": "looped.model.config",
 }

@@ -1,4 +1,7 @@
-"""The public functions that draw data, train and measure: `looped.data`, `looped.train`, `looped.evaluate`."""
+"""The public functions that draw data, train and measure: `looped.data`, `looped.train`, `looped.evaluate`.
+
+`looped.register` is here as well, because importing this makes every kind of part known.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +17,30 @@ from looped.batches import Batch, lay_out
 from looped.errors import InputError
 from looped.evaluation import loading
 from looped.evaluation.measure import measure
+from looped.evaluation.stopping import Rule
+from looped.methods import Method
 from looped.tables import html_table
 from looped.tasks.base import Task
 from looped.training import recipes
 from looped.training.backends import Backend
-from looped.training.config import TrainConfig
+from looped.training.recipes import Recipe
 from looped.training.trainer import Summary
 from looped.training.trainer import train as train_run
 
+register = registry.register
+TaskOrName = Task | type[Task] | str  # an object, a class, a name or FILE.py:Name
+MethodOrName = Method | str
+RecipeOrName = Recipe | str
 BlockOrName = Callable[..., Any] | str  # a class, a function that makes a block, or FILE.py:Name
+RuleOrName = Rule | str
 
 
 def train(
-    task: str,
+    task: TaskOrName,
     *,
     block: BlockOrName | None = None,
-    method: str = "fop-loop-adaptive",
-    recipe: str = "fast",
+    method: MethodOrName = "fop-loop-adaptive",
+    recipe: RecipeOrName = "fast",
     seeds: Iterable[int] = (0,),
     out: str | Path | None = None,
     device: str = "auto",
@@ -41,14 +51,17 @@ def train(
 ) -> Summary:
     """Train a model into a run's folder; the same call again goes on where the last one ended.
 
-    `changes` set fields of the configuration: `steps=200`, `model={"width": 64}`.
+    Parts of your own are given as objects or as `FILE.py:Name`. `changes` set fields of the configuration:
+    `steps=200`, `model={"width": 64}`.
     """
-    config = recipes.make(task, method, recipe, tuple(seeds))
+    named = known("task", task), known("method", method), known("recipe", recipe)
+    config = recipes.make(*named, tuple(seeds))
     words = [f"model.{key}={_text(value)}" for key, value in dict(changes.pop("model", {})).items()]  # type: ignore[call-overload]
     config = recipes.with_fields(
         config, [*words, *(f"{key}={_text(value)}" for key, value in changes.items())]
     )
-    config = with_block(config, block)
+    if block is not None:
+        config = recipes.with_fields(config, [f"block={known('block', block)}"])
     folder = Path(out) if out is not None else Path("runs") / config.name
     return train_run(
         config, folder, devices.pick(device), backend=backend, time_limit_s=time_limit_s, stop=stop
@@ -84,17 +97,16 @@ class TaskData(IterableDataset[Batch]):
             yield lay_out(problems, task.vocab, task.row_size(self.max_length))
 
 
-def data(task: str, *, max_length: int, batch: int = 64, seed: int = 0, family: str = "uniform") -> TaskData:
+def data(
+    task: TaskOrName, *, max_length: int, batch: int = 64, seed: int = 0, family: str = "uniform"
+) -> TaskData:
     """A torch `IterableDataset` of batches: tokens, targets, loss_mask and steps, for a training loop of one's own."""
-    return TaskData(tasks.get(task), max_length, batch, seed, family)
+    return TaskData(tasks.get(known("task", task)), max_length, batch, seed, family)
 
 
-def with_block(config: TrainConfig, block: BlockOrName | None) -> TrainConfig:
-    """The configuration with a block of the user's, which becomes known in this process."""
-    if block is None:
-        return config
-    name = registry.resolve(block) if isinstance(block, str) else registry.register(block)
-    return recipes.with_fields(config, [f"block={name}"])
+def known(kind: str, part: object) -> str:
+    """The name that a run records of a part; the part becomes known in this process."""
+    return registry.resolve(kind, part) if isinstance(part, str) else registry.register(part, kind=kind)
 
 
 class ResultRows(list[dict[str, Any]]):
@@ -109,18 +121,25 @@ def evaluate(
     run: Summary | str | Path,
     *,
     lengths: Sequence[int],
-    stop: Sequence[str] = ("oracle",),
+    stop: Sequence[RuleOrName] = ("oracle",),
     samples: int = 640,
     seed: int = 0,
     device: str = "cpu",
+    task: TaskOrName | None = None,
+    method: MethodOrName | None = None,
     block: BlockOrName | None = None,
 ) -> ResultRows:
-    """Measure a run: a row for every length, stopping rule and seed, as result files hold them."""
-    if block is not None:
-        registry.resolve(block) if isinstance(block, str) else registry.register(block)
+    """Measure a run: a row for every length, stopping rule and seed, as result files hold them.
+
+    A run of a task, method or block of your own needs it here, unless it is known already.
+    """
+    for kind, part in (("task", task), ("method", method), ("block", block)):
+        if part is not None:
+            known(kind, part)
+    stops = [registry.resolve("stopping rule", each) if isinstance(each, str) else each for each in stop]
     folder = run.folder if isinstance(run, Summary) else run
     loaded = loading.load(Path(folder), devices.pick(device))
-    rows = measure(loaded.subject, list(lengths), samples, seed=seed, stops=tuple(stop))
+    rows = measure(loaded.subject, list(lengths), samples, seed=seed, stops=stops)
     return ResultRows(row.as_dict() for row in rows)
 
 

@@ -24,14 +24,15 @@ The paper does not say whether NTP-Loop injects its input; we do, which can only
 
 from __future__ import annotations
 
+from collections import ChainMap
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from looped import registry
 from looped.batches import Prediction
-from looped.errors import InputError
 from looped.model.halting import Halting
 from looped.tasks.base import Task
 
@@ -90,10 +91,13 @@ BEYOND: dict[str, Method] = {
 }  # the paper's other two systems: in no figure of the paper
 
 
+registry.declare(
+    "method", "looped.methods", "--method", "an object of looped.methods.Method", registry.object_of(Method),
+    ChainMap(BEYOND, METHODS),
+)  # fmt: skip
+
+
 def get(name: str) -> Method:
-    """The method of that name."""
-    try:
-        return {**METHODS, **BEYOND}[name]
-    except KeyError:
-        known = ", ".join((*METHODS, *BEYOND))
-        raise InputError(f"unknown method {name!r}; the methods are {known}") from None
+    """The method of that name, as a run records it."""
+    found: Method = registry.find("method", name)
+    return found

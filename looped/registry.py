@@ -1,86 +1,282 @@
-"""Blocks of other people's, by name: from a file, from `register`, or from an installed package.
+"""One door for tasks, blocks, methods, stopping rules and recipes: ours and other people's, by name.
 
-    resolve("my_block.py:SwiGLU")     runs that file and takes the class; a run then records my_block.py:SwiGLU
-    register(SwiGLU)                  makes a class known under its name in this process
-    [project.entry-points."looped.blocks"]   swiglu = "my_package:SwiGLU"     in a package's pyproject.toml
+    resolve("task", "my_tasks.py:Reverse")   what a person types: runs the file; a run records my_tasks.py:Reverse
+    find("task", "my_tasks.py:Reverse")      what a run has recorded: runs nothing, says what to pass if it is missing
+    register(Reverse())                      makes an object known in this process
+    [project.entry-points."looped.tasks"]    reverse = "my_package:Reverse"     in a package's pyproject.toml
 
-A block is a class, or any function, that takes a `ModelConfig` and gives a module [B, L, D] → [B, L, D]. Only a file
-that a person names is run. A run's folder holds a block's name, never its code: `block_of` asks for it where it is
-missing.
+Only a file that a person names is run. A run's folder holds names, never code. The modules that define a kind declare
+it here (`declare`); this file knows none of them.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
-from importlib.metadata import entry_points
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from looped.errors import InputError
 
-BLOCKS = "looped.blocks"  # the group of entry points
-
-_blocks: dict[str, Callable[..., Any]] = {}  # by the name that a run records
+RECIPE_PARAMETERS = 3  # task, method, seeds: how a recipe is told from a function that makes a block
 
 
-def register(block: Callable[..., Any], name: str | None = None) -> str:
-    """Make a block known in this process; returns the name that a run records."""
-    if not callable(block):
-        raise InputError(f"a block is a class or a function that makes one, not {block!r:.60}")
-    known = name or reference(block)
-    _blocks[known] = block
+class NotKnown(InputError):
+    """Raised for a name that nothing is known by here."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of part, and those that are known."""
+
+    word: str  # as sentences call it: task
+    words: str  # several of them
+    group: str  # of entry points: looped.tasks
+    option: str  # that takes one: --task
+    what: str  # what one is: a subclass of looped.tasks.Task
+    accept: Callable[[Any], Any]  # the part from what a file holds, a class made an object; None: it is none
+    ours: Mapping[str, Any]  # the package's own
+    known: dict[str, Any] = field(default_factory=dict)  # other people's, by the name that a run records
+    files: dict[str, str] = field(default_factory=dict)  # those a person named: whole path and name
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def declare(
+    word: str,
+    group: str,
+    option: str,
+    what: str,
+    accept: Callable[[Any], Any],
+    ours: Mapping[str, Any],
+    words: str = "",
+) -> None:
+    """Make a kind of part known; `ours` are looked at whenever a name is asked for."""
+    KINDS[word] = Kind(word, words or f"{word}s", group, option, what, accept, ours)
+
+
+declare(
+    "block", "looped.blocks", "--block", "a class or a function that makes a block from a ModelConfig",
+    lambda found: found if callable(found) else None, {},
+)  # fmt: skip
+
+
+def object_of(base: type) -> Callable[[Any], Any]:
+    """For `Kind.accept`: an object of this class as it is, a subclass made one, None for anything else."""
+
+    def accept(found: Any) -> Any:
+        if inspect.isclass(found) and issubclass(found, base) and found is not base:
+            return found()
+        return found if isinstance(found, base) else None
+
+    return accept
+
+
+def find(word: str, name: str) -> Any:
+    """The part that a run or another file names; never runs a file, and says what to pass where it is not known."""
+    kind = KINDS[word]
+    alias = name.strip().replace("-", "_")  # `binary-sum` will do for `binary_sum`
+    for table, key in ((kind.ours, name), (kind.ours, alias), (kind.known, name)):
+        if key in table:
+            return table[key]
+    file, _, own = name.rpartition(":")
+    for known, part in reversed(kind.known.items()):
+        renamed = file and known in kind.files and known.endswith(f":{own}")  # the file that a person names
+        if renamed or getattr(part, "name", None) == name:
+            return part
+    for point in entry_points(group=kind.group):
+        if point.name == name:
+            kind.known[name] = _loaded(kind, point)
+            return kind.known[name]
+    raise NotKnown(_missing(kind, name))
+
+
+def resolve(word: str, text: str) -> str:
+    """Make known what a person names, `FILE.py:Name` or a name; returns the name that a run records.
+
+    What follows `=` after a name is a parameter and is left to others.
+    """
+    kind = KINDS[word]
+    file, _, own = text.rpartition(":")
+    name, equals, value = own.partition("=")
+    if text.endswith(".py") and Path(text).is_file():
+        raise InputError(f"{text} is a file: name the {word} in it, as {text}:Name")
+    if not file.endswith(".py"):
+        plain, equals, value = text.partition("=")
+        part = find(word, plain)
+        return (
+            (plain if plain in kind.ours or plain in kind.known else register(part, kind=word))
+            + equals
+            + value
+        )
+    path = Path(file)
+    if not path.is_file():
+        raise InputError(f"there is no file {file}: a {word} of your own is named FILE.py:Name")
+    module = _run(path)
+    if not hasattr(module, name):
+        offered = [
+            key for key, each in vars(module).items() if _is_own(module, each) and not key.startswith("_")
+        ]
+        raise InputError(f"{file} has no {name[:60]!r}; {_listed(name, offered, 'it has')}")
+    known = f"{path.name}:{name}"
+    kind.known[known] = accepted(kind, getattr(module, name), f"{name} of {file}")
+    kind.files[known] = f"{path.resolve()}:{name}"
+    return known + equals + value
+
+
+def register(part: Any, name: str | None = None, kind: str | None = None) -> str:
+    """Make a task, block, method, stopping rule or recipe known in this process; returns the name a run records.
+
+    The kind follows from the object: a function of task, method and seeds is a recipe, any other makes a block.
+    """
+    found = KINDS[kind or _kind_of(part)]
+    made = accepted(found, part, f"{part!r:.60}")
+    for table in (found.ours, found.known):
+        for known, other in table.items():
+            if (other is made or (table is found.ours and _same(other, made))) and name in (None, known):
+                return known
+    known = name or _reference(made)
+    before = found.known.get(known)
+    if name is None and before is not None and not callable(made) and vars(before) != vars(made):
+        raise InputError(
+            f"another {found.word} is known as {known}: give this one a name, register(…, name=…)"
+        )
+    found.known[known] = made
     return known
 
 
-def reference(block: Callable[..., Any]) -> str:
-    """What a run records of a block: the file's name and the block's own, or its module where there is no file."""
-    own = getattr(block, "__qualname__", type(block).__name__)
-    for known, other in _blocks.items():
-        if other is block:
-            return known
-    try:
-        file = inspect.getsourcefile(block)
-    except (TypeError, OSError):
-        file = None
-    return f"{Path(file).name}:{own}" if file else f"{getattr(block, '__module__', '__main__')}:{own}"
-
-
-def resolve(text: str) -> str:
-    """Make the block that a person names known: `FILE.py:Name`, or a registered name; returns its recorded name."""
-    file, colon, name = text.rpartition(":")
-    if not colon or not file.endswith(".py"):
-        block_of(text)
-        return text
-    path = Path(file)
-    if not path.is_file():
-        raise InputError(f"there is no file {file}: a block is named FILE.py:Name")
-    block = getattr(_run(path), name, None)
-    if not callable(block):
-        raise InputError(f"{file} has no class or function {name[:60]!r} that makes a block")
-    return register(block, f"{path.name}:{name}")
-
-
-def block_of(name: str) -> Callable[..., Any]:
-    """The block that a run recorded; raises a sentence that says what to pass if it is not known here."""
-    if name in _blocks:
-        return _blocks[name]
-    for point in entry_points(group=BLOCKS):
-        if point.name == name:
-            _blocks[name] = point.load()
-            return _blocks[name]
-    raise InputError(
-        f"the block {name[:80]!r} is not known here: pass --block FILE.py:Name with the file that defines it "
-        "(in Python, looped.register(Name))"
+def names(word: str) -> list[str]:
+    """Every name by which a part of this kind is known: the package's own, entry points, what was registered."""
+    kind = KINDS[word]
+    return list(
+        dict.fromkeys([*kind.ours, *(point.name for point in entry_points(group=kind.group)), *kind.known])
     )
 
 
+def named_files() -> list[str]:
+    """What a person named from files, as words for another process: `--own task=/home/me/my_tasks.py:Reverse`."""
+    files = [f"{kind.word}={path}" for kind in KINDS.values() for path in kind.files.values()]
+    return [word for file in files for word in ("--own", file)]
+
+
+def resolve_named(files: Iterable[str]) -> None:
+    """Make known in this process what the other one was told: the values of its `--own`."""
+    for file in files:
+        word, _, path = file.partition("=")
+        resolve(word, path)
+
+
+def resolve_all(words: Mapping[str, tuple[str, ...] | str]) -> None:
+    """Make known what a command's options name, by kind."""
+    for word, texts in words.items():
+        for text in (texts,) if isinstance(texts, str) else texts:
+            if text:
+                resolve(word, text)
+
+
+def accepted(kind: Kind, found: Any, what: str) -> Any:
+    """The part that an object is, or stands for; raises where it is of another kind."""
+    if inspect.isclass(found) and inspect.isabstract(found):
+        lacking = ", ".join(sorted(found.__abstractmethods__))  # type: ignore[attr-defined]
+        raise InputError(f"the {kind.word} {what} lacks {lacking}")
+    try:
+        part = kind.accept(found)
+    except TypeError as error:
+        raise InputError(f"the {kind.word} {what} could not be made: {error}") from None
+    if part is None:
+        raise InputError(f"{what} is no {kind.word}: one is {kind.what}")
+    name = str(getattr(part, "name", ""))
+    if name in kind.ours and not _same(kind.ours[name], part):  # results would be taken for those of ours
+        raise InputError(f"the {kind.word} {what} calls itself {name}, as one of ours: give it another name")
+    return part
+
+
+def label(name: str) -> str:
+    """The short form of a recorded name, for the names of folders: `my_tasks.py:Reverse` gives `reverse`."""
+    return name.rpartition(":")[2].lower() if ":" in name else name
+
+
+def _kind_of(part: Any) -> str:
+    for word, kind in KINDS.items():
+        if word not in ("block", "recipe") and _is_of(kind, part):
+            return word
+    if isinstance(part, FunctionType) and len(inspect.signature(part).parameters) == RECIPE_PARAMETERS:
+        return "recipe"
+    if callable(part):
+        return "block"
+    raise InputError(f"{part!r:.60} is none of {', '.join(KINDS)}")
+
+
+def _is_of(kind: Kind, part: Any) -> bool:
+    if inspect.isclass(part) and inspect.isabstract(part):
+        return False
+    try:
+        return kind.accept(part) is not None
+    except TypeError:
+        return False
+
+
+def _same(part: Any, other: Any) -> bool:
+    return part is other or (type(part) is type(other) and not callable(part) and vars(part) == vars(other))
+
+
+def _reference(part: Any) -> str:
+    """The file's name and the part's own, as a person would name it; else its `name`, or its module and name."""
+    shape = part if callable(part) and hasattr(part, "__qualname__") else type(part)
+    try:
+        file = inspect.getsourcefile(shape)
+    except (TypeError, OSError):
+        file = None
+    if shape.__module__.startswith("looped.") and hasattr(part, "name"):
+        return str(part.name)  # an object of one of our classes, such as a `Method`
+    return f"{Path(file).name if file else shape.__module__}:{shape.__qualname__}"
+
+
+def _loaded(kind: Kind, point: EntryPoint) -> Any:
+    try:
+        found = point.load()
+    except Exception as error:  # somebody else's package
+        raise InputError(
+            f"the {kind.word} {point.name} ({point.value}) could not be loaded: {type(error).__name__}: {error}"
+        ) from error
+    return accepted(kind, found, f"{point.name} ({point.value})")
+
+
+def _missing(kind: Kind, name: str) -> str:
+    file, _, own = name[:200].rpartition(":")
+    if file:
+        return (
+            f"this run needs the {kind.word} {own} of {file}: pass {kind.option} FILE.py:{own} "
+            f"(in Python, looped.register({own}))"
+        )
+    if not kind.ours:
+        return f"the {kind.word} {name[:80]!r} is not known here: pass {kind.option} FILE.py:Name"
+    return f"unknown {kind.word} {name[:40]!r}; {_listed(name, names(kind.word), f'the {kind.words} are')}"
+
+
+def _listed(name: str, known: list[str], verb: str) -> str:
+    """All there is, and what may have been meant."""
+    near = difflib.get_close_matches(name[:60], known, n=1)
+    return f"{verb} {', '.join(known) or 'nothing'}" + (f" (did you mean {near[0]}?)" if near else "")
+
+
+def _is_own(module: ModuleType, found: Any) -> bool:
+    """Whether a file makes something itself, rather than importing it."""
+    if isinstance(found, type | FunctionType | ModuleType):
+        return getattr(found, "__module__", None) == module.__name__
+    return True
+
+
 def _run(path: Path) -> ModuleType:
-    """The module in a file, run once a process and again when the file has changed."""
+    """The module in a file, run once a process and again when it has changed; it may import its neighbours."""
     whole = path.resolve()
     key = hashlib.sha256(str(whole).encode() + whole.read_bytes()).hexdigest()[:16]
     name = f"looped_user_{key}"
@@ -91,9 +287,12 @@ def _run(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    sys.path.append(str(whole.parent))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise InputError(f"{path} could not be run: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(whole.parent))
     return module

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = [
     {"errors"},
     {"files"},
-    {"vocab", "serial", "tables"},
+    {"vocab", "serial", "tables", "registry"},
     {"result_files"},
     {"__init__"},
     {"devices", "checkpoints", "locks"},
@@ -28,7 +28,7 @@ LAYERS = [
     {"tasks"},
     {"batches"},
     {"model"},
-    {"methods", "loops", "registry"},
+    {"methods", "loops"},
     {"compiler", "fast", "training", "evaluation", "runs"},
     {"figures", "zoo", "solve", "experiments", "api"},
     {"explorer"},

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from looped.errors import InputError, quoted
 
@@ -52,6 +52,10 @@ class Option:
 @dataclass(frozen=True)
 class Positional(Option):
     """A word without a name; unless given, the metavar is the field's name."""
+
+
+# A part of the user's own that a run was trained with; may be given several times, for several runs.
+OwnPart = Annotated[tuple[str, ...], Option("FILE.py:Name", default="", repeat=True)]
 
 
 @dataclass(frozen=True)

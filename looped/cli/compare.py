@@ -16,7 +16,7 @@ from typing import Annotated
 
 import torch
 
-from looped import batches, devices, tasks
+from looped import batches, devices, registry, tasks
 from looped.cli.arguments import Option, Positional
 from looped.cli.output import print_json, print_table
 from looped.compiler.probe import probe, spoken
@@ -62,7 +62,7 @@ class CompareArgs:
 
 def run(args: CompareArgs) -> int:
     """Probe and print."""
-    task, device = tasks.get(args.task), devices.pick(args.device)
+    task, device = tasks.get(registry.resolve("task", args.task)), devices.pick(args.device)
     solver = load(own(task.name, args.model), device)
     if solver.task is not task:
         raise InputError(f"{args.model} is a model for {solver.task.name}, not for {task.name}")

@@ -42,9 +42,8 @@ class CostArgs:
 def run(args: CostArgs) -> int:
     """Print what the run costs."""
     on = device(args.device)
-    config = recipes.with_fields(
-        recipes.make(args.task, args.method, args.recipe, (0,)), [f"seeds={args.seeds}", *args.set]
-    )
+    made = recipes.asked(args.task, args.method, args.recipe)
+    config = recipes.with_fields(made, [f"seeds={args.seeds}", *args.set])
     cost = estimate(config, on)
     if args.json:
         facts = {**asdict(cost), "memory_bytes": cost.memory_bytes}

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from looped.cli.evaluate import Shared, ready
+from looped.cli.evaluate import Shared, ready, rules
 from looped.cli.output import print_table
-from looped.evaluation import stopping
 from looped.evaluation.loading import LoadedRun
 from looped.evaluation.measure import check, discover, over_seeds
+from looped.evaluation.stopping import Rule
 from looped.experiments.plan import variant
 from looped.tasks.families import UNIFORM
 
@@ -54,9 +54,9 @@ def run(args: DiscoverArgs) -> int:
     return asked.deliver(asked.gather(one), dict, lambda found: _print(found, args.runs))
 
 
-def stops_of(args: DiscoverArgs, loaded: LoadedRun) -> tuple[str, ...]:
+def stops_of(args: DiscoverArgs, loaded: LoadedRun) -> tuple[str | Rule, ...]:
     """The rules asked for, or the one for models trained like this."""
-    return stopping.distinct(args.stop or loaded.seeds[0].config.stops)
+    return rules(args.stop or loaded.seeds[0].config.stops)
 
 
 def _print(found: Sequence[Sequence[dict[str, Any]]], paths: Sequence[Path]) -> None:

@@ -22,14 +22,15 @@ from typing import Annotated, Any, Generic, TypeVar
 import torch
 
 from looped import checkpoints, devices
-from looped.cli.arguments import Option, Positional
+from looped.cli.arguments import Option, OwnPart, Positional
 from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.loading import LARGEST_SEED, LoadedRun, Precision, diverged, load, parse_lengths
 from looped.evaluation.measure import Row, check, measure, over_seeds, usual_stops, wilson
 from looped.evaluation.rollout import DIVERGED
-from looped.registry import resolve
+from looped.evaluation.stopping import Rule
+from looped.registry import resolve, resolve_all
 from looped.tasks.families import UNIFORM
 from looped.zoo import registry
 
@@ -57,8 +58,12 @@ class Shared:
     """Also write the rows and where they come from to this JSON file."""
     json: bool = False
     """Print the rows and where they come from as one JSON object."""
-    block: Annotated[str, Option("FILE.py:Name", default="")] = ""
-    """The user's own block that the runs were trained with."""
+    task: OwnPart = ()
+    """A task of your own that the runs were trained on."""
+    method: OwnPart = ()
+    """A method of your own that the runs were trained by."""
+    block: OwnPart = ()
+    """A block of your own that the runs were trained with."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +141,7 @@ def ready(args: Shared, command: str) -> Ready:
         checkpoints.check_writable(args.out)
     if not args.runs:
         raise InputError(f"looped {command} needs a RUN: a run's folder or a checkpoint of one seed")
-    if args.block:
-        resolve(args.block)
+    resolve_all({"task": args.task, "method": args.method, "block": args.block})
     began = time.monotonic()
     loaded = [load(_found(path), device, args.precision) for path in args.runs]
     for each in loaded:
@@ -167,7 +171,7 @@ class EvaluateArgs(Shared):
     """Measure trained models: the share of whole answers that are right, on fresh random problems."""
 
     stop: tuple[str, ...] = ("oracle",)
-    """Stopping rules: oracle, confidence, confidence-batch, threshold, threshold=0.001, converged=5, …"""
+    """Stopping rules: oracle, confidence, confidence-batch, threshold, threshold=0.001, converged=5, FILE.py:Name, …"""
     family: tuple[str, ...] = ("uniform",)
     """Input distributions: uniform, zeros, ones, repeated, p=0.05, mixed+carry, …; `looped tasks --json` lists them."""
 
@@ -175,7 +179,7 @@ class EvaluateArgs(Shared):
 def run(args: EvaluateArgs) -> int:
     """Measure everything asked for, then print it once."""
     asked = ready(args, "evaluate")
-    stops, families = stopping.distinct(args.stop), tuple(dict.fromkeys(args.family))
+    stops, families = rules(args.stop), tuple(dict.fromkeys(args.family))
     if not families:
         raise InputError("--family must name at least one input distribution, such as uniform")
     for each in asked.loaded:  # all complaints before any work
@@ -186,6 +190,11 @@ def run(args: EvaluateArgs) -> int:
         return measure(loaded.subject, [length], args.samples, seed=args.seed, stops=stops, family=family)
 
     return asked.deliver(asked.gather(one, families), Row.as_dict, lambda found: _print(found, args.runs))
+
+
+def rules(named: Sequence[str]) -> tuple[str | Rule, ...]:
+    """The stopping rules that a person names, each once; those in files become known."""
+    return stopping.distinct([resolve("stopping rule", name) for name in named])
 
 
 def _print(found: Sequence[Sequence[Row]], paths: Sequence[Path]) -> None:

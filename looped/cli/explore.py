@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from looped.cli.arguments import Option
+from looped.cli.arguments import Option, OwnPart
 from looped.cli.output import note, print_json
-from looped.registry import resolve
+from looped.registry import resolve, resolve_all
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,14 @@ class ExploreArgs:
     """Let every user of this machine use the explorer: no token in its address."""
     model: Annotated[tuple[Path, ...], Option("PATH…")] = ()
     """Models besides the shipped and the compiled ones: checkpoints, run folders, what `looped compile` wrote."""
-    block: Annotated[str, Option("FILE.py:Name", default="")] = ""
-    """The user's own block that the models given were trained with."""
+    task: OwnPart = ()
+    """A task of your own that models given were trained on."""
+    method: OwnPart = ()
+    """A method of your own that models given were trained by."""
+    block: OwnPart = ()
+    """A block of your own that models given were trained with."""
+    stop: OwnPart = ()
+    """A stopping rule of your own, to be shown beside the others."""
     json: bool = False
     """Print the address and the models' names as one JSON object."""
 
@@ -44,8 +50,8 @@ def run(args: ExploreArgs) -> int:
     from looped.explorer.app import Explorer
     from looped.explorer.security import Token
 
-    if args.block:
-        resolve(args.block)
+    resolve_all({"task": args.task, "method": args.method, "block": args.block})
+    stops = [resolve("stopping rule", name) for name in args.stop]
     bound = app.listen(args.port)  # a complaint about the port comes before models are read
     with bound:
         registry = models.all_models(args.model)
@@ -63,5 +69,5 @@ def run(args: ExploreArgs) -> int:
             sys.stdout.flush()  # a reader of a pipe waits for it
 
         page = "" if args.no_open else app.address(bound, token.once() if token else "")
-        app.serve(Explorer(registry).app(token), bound, page, ready)
+        app.serve(Explorer(registry, stops=stops).app(token), bound, page, ready)
     return 0

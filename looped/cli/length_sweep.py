@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from looped.cli.arguments import Positional
+from looped.cli.arguments import OwnPart, Positional
 from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
 from looped.evaluation.length_sweep import (
@@ -33,6 +33,7 @@ from looped.evaluation.length_sweep import (
 from looped.evaluation.length_sweep.record import LEVELS, SweepRecord
 from looped.evaluation.loading import Precision, parse_lengths
 from looped.evaluation.measure import over_seeds
+from looped.registry import resolve, resolve_all
 from looped.tasks.families import UNIFORM
 
 
@@ -50,6 +51,12 @@ class LengthSweepArgs:
     """Input distributions besides uniform: all, or names such as zeros ones carry p=0.05."""
     stop: tuple[str, ...] = ()
     """Stopping rules; unless given, oracle and converged, and halt where the model has a halting head."""
+    task: OwnPart = ()
+    """A task of your own that the runs were trained on."""
+    method: OwnPart = ()
+    """A method of your own that the runs were trained by."""
+    block: OwnPart = ()
+    """A block of your own that the runs were trained with."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     precision: Precision = "fp32"
@@ -96,8 +103,10 @@ def _measured(args: LengthSweepArgs) -> tuple[SweepRecord, bool]:
     if not args.limit >= 0:
         raise InputError(f"--limit must be 0 seconds or more, not {args.limit}")
     lengths = tuple(parse_lengths(args.lengths)) if args.lengths else ()
+    resolve_all({"task": args.task, "method": args.method, "block": args.block})
+    stops = tuple(resolve("stopping rule", name) for name in args.stop)
     settings = SweepSettings(
-        lengths, args.samples, args.families, args.stop, args.floor, args.step_samples, args.seed
+        lengths, args.samples, args.families, stops, args.floor, args.step_samples, args.seed
     )
     with progress() as bar:
 

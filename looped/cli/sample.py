@@ -13,7 +13,7 @@ from typing import Annotated
 
 import torch
 
-from looped import tasks
+from looped import registry, tasks
 from looped.batches import lay_out
 from looped.cli.arguments import Positional
 from looped.cli.output import print_json
@@ -29,7 +29,7 @@ class SampleArgs:
     """Print random problems of a task: each row as it is fed in and as it is answered."""
 
     task: Annotated[str, Positional("TASK")]
-    """The task's name; `looped tasks` lists them."""
+    """The task's name, of those that `looped tasks` lists; or FILE.py:Name for one of your own."""
     length: int = 8
     """The problems' length n: bits, digits of an operand, or symbols."""
     count: int = 5
@@ -44,7 +44,7 @@ class SampleArgs:
 
 def run(args: SampleArgs) -> int:
     """Draw and print."""
-    task = tasks.get(args.task)
+    task = tasks.get(registry.resolve("task", args.task))
     task.check_length(args.length)
     task.check_family(args.family)
     if not 1 <= args.count <= MOST:

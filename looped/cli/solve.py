@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, TextIO
 
 from looped import devices, files, registry, tasks
-from looped.cli.arguments import Option, Positional
+from looped.cli.arguments import Option, OwnPart, Positional
 from looped.cli.output import note, print_json
 from looped.errors import InputError
 from looped.solve import Answer, Solver, answer, load
@@ -38,7 +38,7 @@ class SolveArgs:
     """Answer a task's questions with a shipped, trained or compiled model."""
 
     task: Annotated[str, Positional()]
-    """The task's name."""
+    """The task's name, or FILE.py:Name for one of your own."""
     question: Annotated[str | None, Positional()] = None
     """As people type it: 1101, 1011+0110, 11*110, "1 4 2 2 4 3"; without one, one per line from stdin."""
     file: Annotated[Path | None, Option("FILE", default="")] = None
@@ -47,27 +47,29 @@ class SolveArgs:
     """A shipped model (addition-fast, or fast alone), `compiled`, a checkpoint's file, or a run's folder; by default
     the shipped model of the task."""
     stop: str | None = None
-    """When to stop looping: oracle, confidence, threshold, converged, settled, halt, halt-mode; by default
-    halt or else oracle."""
+    """When to stop looping: oracle, confidence, threshold, converged, settled, halt, halt-mode, FILE.py:Name; by
+    default halt or else oracle."""
     show_steps: bool = False
     """Also show the answer as it stands after every step."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
-    block: Annotated[str, Option("FILE.py:Name", default="")] = ""
-    """The user's own block that the model was trained with."""
+    method: OwnPart = ()
+    """A method of your own that the model was trained by."""
+    block: OwnPart = ()
+    """A block of your own that the model was trained with."""
     json: bool = False
     """One JSON object per question."""
 
 
 def run(args: SolveArgs) -> int:
     """Answer and print, batch by batch."""
-    if args.block:
-        registry.resolve(args.block)
-    task = tasks.get(args.task)
+    registry.resolve_all({"method": args.method, "block": args.block})
+    task = tasks.get(registry.resolve("task", args.task))
+    stop = args.stop and registry.resolve("stopping rule", args.stop)
     solver = load(own(task.name, args.model), devices.pick(args.device))
     if solver.task is not task:
         raise InputError(f"{args.model} is a model for {solver.task.name}, not for {task.name}")
-    answer(solver, [], args.stop)  # a complaint about the rule comes before any question is read
+    answer(solver, [], stop)  # a complaint about the rule comes before any question is read
     if args.question is not None:
         if args.file is not None:
             raise InputError("give a question or --file, not both")
@@ -75,10 +77,10 @@ def run(args: SolveArgs) -> int:
         asked = task.format_question(question)
         if len("".join(asked.split())) != len("".join(args.question.split())):
             note(f"asked as {asked}, with zeros before the shorter number")
-        _print(args, solver, question, answer(solver, [question], args.stop)[0])
+        _print(args, solver, question, answer(solver, [question], stop)[0])
         return 0
     for questions, complaint in _questions(args, solver):
-        for question, found in zip(questions, answer(solver, questions, args.stop), strict=True):
+        for question, found in zip(questions, answer(solver, questions, stop), strict=True):
             _print(args, solver, question, found)
         sys.stdout.flush()
         if complaint is not None:

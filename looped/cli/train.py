@@ -50,11 +50,12 @@ class TrainArgs:
     """Train a model. The same command again goes on where the last one ended, however it ended."""
 
     task: Annotated[str, Positional("TASK")]
-    """The task's name; `looped tasks` lists them."""
+    """The task's name, of those that `looped tasks` lists; or FILE.py:Name for one of your own."""
     method: str = "fop-loop-adaptive"
-    """One of the paper's methods, or the two systems it never ran, ut and pondernet."""
+    """One of the paper's methods, the two systems it never ran, ut and pondernet, or FILE.py:Name."""
     recipe: str = "fast"
-    """paper (its hyperparameters), fast (far fewer steps), quick (a minute on a CPU) or long (exact far out)."""
+    """paper (its hyperparameters), fast (far fewer steps), quick (a minute on a CPU), long (exact far out), or
+    FILE.py:Name."""
     seeds: Annotated[str, Option("A,B,…")] = "0,1,2,3,4"
     """Seeds, trained side by side as one computation."""
     device: str = "auto"
@@ -155,9 +156,9 @@ def configuration(args: TrainArgs) -> TrainConfig:
     changes = [f"{path}={value}" for path, value in given.items() if value]
     if args.checkpointing:
         changes.append("checkpointing=true")
-    config = recipes.from_program(recipes.make(args.task, args.method, args.recipe, (0,)), args.init)
+    config = recipes.from_program(recipes.asked(args.task, args.method, args.recipe), args.init)
     if args.block:
-        changes.append(f"block={registry.resolve(args.block)}")
+        changes.append(f"block={registry.resolve('block', args.block)}")
     return recipes.with_fields(config, [*changes, *args.set])
 
 

@@ -100,7 +100,7 @@ def prepared(
         stacked = build(config.model)
         with torch.no_grad():
             return stacked, stacked.prepare(torch.stack([seed.row for seed in seeds]).to(device), dtype)
-    block, nets = registry.block_of(config.block), []
+    block, nets = registry.find("block", config.block), []
     for seed in seeds:
         net = LoopedTransformer(config.model, block)
         try:

@@ -99,7 +99,7 @@ def measure(
     samples: int,
     *,
     seed: int,
-    stops: Sequence[str] | None = None,
+    stops: Sequence[str | Rule] | None = None,
     family: str = UNIFORM,
     max_steps: int | None = None,
     on_progress: Callable[[list[Row]], None] | None = None,
@@ -135,7 +135,7 @@ def check(
     lengths: Sequence[int],
     samples: int,
     *,
-    stops: Sequence[str],
+    stops: Sequence[str | Rule],
     family: str,
     max_steps: int | None = None,
 ) -> list[Rule]:
@@ -162,7 +162,7 @@ def check_words(
     model: ModelConfig,
     lengths: Sequence[int],
     *,
-    stops: Sequence[str],
+    stops: Sequence[str | Rule],
     family: str,
 ) -> list[Rule]:
     """The stopping rules by name; raises if such a model, trained or not, cannot be measured so."""
@@ -336,7 +336,7 @@ def discover(
     samples: int,
     *,
     seed: int,
-    stops: Sequence[str],
+    stops: Sequence[str | Rule],
     family: str = UNIFORM,
     max_steps: int | None = None,
 ) -> Rows:

@@ -35,6 +35,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from looped import registry
 from looped.errors import InputError
 from looped.evaluation.rollout import Present, StepGrid
 
@@ -49,11 +50,16 @@ NOT_SAID = "the rule halt is for models that say when they are done; this one do
 class Rule(ABC):
     """A way to choose a step."""
 
-    name: str  # as `get` reads it, parameter included
+    name: str  # as `get` reads it, parameter included; the class's own unless given
     needs_answer = True  # whether it looks at what is read from the state, not only where an example stands
     needs_motion = (
         False  # whether it looks at how far states move, which is computed only where it is asked for
     )
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" not in vars(cls):
+            cls.name = cls.__name__.lower()
 
     @abstractmethod
     def steps(self, grid: StepGrid) -> Int[Tensor, "S N"]:
@@ -244,11 +250,19 @@ RULES: Mapping[str, tuple[Callable[..., Rule], Callable[[str], int | float] | No
 }
 
 
-def get(name: str) -> Rule:
-    """The rule of that name; `threshold=0.001` and `converged=5` set the parameter."""
+registry.declare(
+    "stopping rule", "looped.stopping", "--stop", "a subclass of looped.evaluation.stopping.Rule",
+    lambda found: found if isinstance(found, Rule) or _is_rule(found) else None, RULES, words="rules",
+)  # fmt: skip
+
+
+def get(name: str | Rule) -> Rule:
+    """The rule of that name, or the rule itself; `threshold=0.001` and `converged=5` set the parameter."""
+    if isinstance(name, Rule):
+        return _checked(name)
     base, given, value = name.partition("=")
     if base not in RULES:
-        raise InputError(f"unknown stopping rule {name[:40]!r}; the rules are {', '.join(RULES)}")
+        return _checked(_own(registry.find("stopping rule", base), base, value if given else None))
     make, parameter = RULES[base]
     if not given:
         return make()
@@ -257,9 +271,37 @@ def get(name: str) -> Rule:
     return make(parameter(value))
 
 
-def distinct(names: Sequence[str]) -> tuple[str, ...]:
+def _own(found: Rule | type[Rule], name: str, value: str | None) -> Rule:
+    """A rule of another person's; a class may take one number."""
+    if isinstance(found, Rule) and value is None:
+        return found
+    given = () if value is None else (_parameter(int if value.isdecimal() else float)(value),)
+    try:
+        rule: Rule = found(*given)  # type: ignore[operator]
+    except TypeError:
+        how = "needs" if value is None else "takes no"
+        raise InputError(f"the stopping rule {name} {how} a parameter, as in {name}=3") from None
+    if value is not None and "name" not in vars(rule):
+        rule.name = f"{rule.name}={value}"
+    return rule
+
+
+def _checked(rule: Rule) -> Rule:
+    """The rule itself, unless it is another person's under the name of one of ours, which have a meaning elsewhere."""
+    if type(rule).__module__ != __name__ and rule.name.partition("=")[0] in RULES:
+        raise InputError(
+            f"{type(rule).__name__} calls itself {rule.name}, which is a rule of ours: name it otherwise"
+        )
+    return rule
+
+
+def _is_rule(found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, Rule)
+
+
+def distinct(names: Sequence[str | Rule]) -> tuple[str | Rule, ...]:
     """The names without those of a rule that another has named before: `converged` and `converged=3` are one."""
-    found: dict[str, str] = {}
+    found: dict[str, str | Rule] = {}
     for name in names:
         found.setdefault(get(name).name, name)
     return tuple(found.values())

@@ -17,12 +17,14 @@ or a grid: every task with every method, recipe and combination of values in `gr
      "seeds": [0, 1, 2], "set": {"steps": 4000}, "grid": {"lr": [0.0003, 0.001]},
      "measure": {"lengths": "1:60", "samples": 640, "stops": ["oracle", "confidence"]}}
 
-or both: `{"runs": [...], "measure": {...}}`. A Python file, where its execution is allowed, assigns the same to the
-name `sweep`. Everything is checked before anything is started.
+or both: `{"runs": [...], "measure": {...}}`. Tasks, methods, recipes, stopping rules and `"set": {"block": …}` may be
+`FILE.py:Name`, a file seen from the current folder: naming it asks for it to be run. A Python file, where its execution
+is allowed, assigns the same to the name `sweep`. Everything is checked before anything is started.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -34,7 +36,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from looped import methods, serial, tasks
+from looped import methods, registry, serial, tasks
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.loading import LARGEST_SEED, Precision, parse_lengths
@@ -78,7 +80,9 @@ def folder_name(config: TrainConfig) -> str:
     """A readable name, with a checksum where the configuration is not the recipe's with five seeds."""
     plain = dict(serial.leaves(to_json(recipes.make(config.task, config.method, config.recipe, SEEDS))))
     changed = {path: value for path, value in serial.leaves(to_json(config)) if plain.get(path) != value}
-    name = f"{config.task}-{config.method}-{config.recipe}"
+    parts = (config.task, config.method, config.recipe)
+    changed |= {f"part {i}": part for i, part in enumerate(parts) if ":" in part}  # of which file it is
+    name = "-".join(map(registry.label, parts))
     return f"{name}-{short_hash(changed)}" if changed else name
 
 
@@ -139,7 +143,8 @@ class MeasurementPlan:
         if not self.stops or not self.families:
             raise InputError("name at least one stopping rule and one input distribution to measure")
         for stop in self.stops:
-            stopping.get(stop)
+            with contextlib.suppress(registry.NotKnown):  # another person's: looked for where it is used
+                stopping.get(stop)
 
     @property
     def name(self) -> str:
@@ -247,7 +252,14 @@ def _run(row: object, what: str) -> RunSpec:
     """One row of a list."""
     if not isinstance(row, dict):
         raise InputError(f"{what} must be an object of fields, not {_shown(row)}")
-    return serial.from_json(RunSpec, {**row, "set": _assignments(row.get("set", {}), what)}, what)
+    return _resolved({**row, "set": _assignments(row.get("set", {}), what)}, what)
+
+
+def _resolved(row: Mapping[str, Any], what: str) -> RunSpec:
+    """A run whose parts are known: files that it names are run, for whoever names them in a sweep asks for that."""
+    run = serial.from_json(RunSpec, row, what)
+    task, method, recipe = (registry.resolve(w, getattr(run, w)) for w in ("task", "method", "recipe"))
+    return replace(run, task=task, method=method, recipe=recipe)
 
 
 def _grid(data: Mapping[str, Any], what: str) -> list[RunSpec]:
@@ -267,8 +279,7 @@ def _grid(data: Mapping[str, Any], what: str) -> list[RunSpec]:
         raise InputError(f"{what} asks for {count} runs; the most is {MOST_RUNS}")
     shared = _assignments(data.get("set", {}), what)
     return [
-        serial.from_json(
-            RunSpec,
+        _resolved(
             {
                 "task": task, "method": method, "recipe": recipe, "seeds": data.get("seeds", list(SEEDS)),
                 "set": [*shared, *(_assignment(key, value, what) for key, value in zip(axes, point, strict=True))],
@@ -284,7 +295,8 @@ def _plan(data: object, what: str) -> MeasurementPlan:
     """What is measured of every run; lengths may be written as text."""
     if isinstance(data, dict) and isinstance(data.get("lengths"), str):
         data = {**data, "lengths": parse_lengths(data["lengths"])}
-    return serial.from_json(MeasurementPlan, data, f"{what}: measure")
+    plan = serial.from_json(MeasurementPlan, data, f"{what}: measure")
+    return replace(plan, stops=tuple(registry.resolve("stopping rule", stop) for stop in plan.stops))
 
 
 def _check(runs: list[RunSpec], plan: MeasurementPlan | None, what: str) -> None:
@@ -315,6 +327,8 @@ def _assignments(data: object, what: str) -> list[str]:
 def _assignment(key: object, value: object, what: str) -> str:
     if not isinstance(key, str) or "=" in key:
         raise InputError(f"{what}: {_shown(key)} is no field's name")
+    if key == "block" and isinstance(value, str) and value:
+        value = registry.resolve("block", value)
     return f"{key}={_text(value, key, what)}"
 
 

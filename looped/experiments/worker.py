@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from looped import devices, locks, runs
+from looped import devices, locks, registry, runs
 from looped.errors import InputError
 from looped.experiments import queue, results
 from looped.experiments.queue import Job
@@ -59,6 +59,7 @@ def main(words: Sequence[str] | None = None) -> int:
     with lock, Interrupt() as asked:
         queue.clear_failure(root, name)
         try:
+            registry.resolve_named(args.own)
             work(root, queue.read_job(args.job), args.device, _stop_request(root, asked, args.parent))
         except StopRequested:
             return asked.status or 128 + signal.SIGTERM
@@ -140,6 +141,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m looped.experiments.worker", description="Work on a job.")
     parser.add_argument("job", type=Path, help="DIR/.jobs/NAME.json")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    parser.add_argument(
+        "--own",
+        action="append",
+        default=[],
+        metavar="KIND=FILE.py:Name",
+        help="a part that the person who asked named",
+    )
     parser.add_argument("--parent", type=int, help="stop when this is no longer the parent's process number")
     return parser
 

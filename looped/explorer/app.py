@@ -21,7 +21,7 @@ import hashlib
 import json
 import socket
 import webbrowser
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,6 +55,7 @@ from looped.explorer.security import LIMITS, BoundedConnection, Limits, Security
 from looped.explorer.workers import QueueFull, StateCache, WorkerPool
 from looped.rasp import programs
 from looped.rasp import trace as traces
+from looped.tasks import Task
 
 T = TypeVar("T")
 LARGEST_SEED = 2**53 - 1  # what a page can count to
@@ -63,8 +64,8 @@ LARGEST_SEED = 2**53 - 1  # what a page can count to
 class Explorer:
     """The application's handlers and what they share."""
 
-    def __init__(self, registry: ModelRegistry, limits: Limits = LIMITS) -> None:
-        self.registry, self.limits = registry, limits
+    def __init__(self, registry: ModelRegistry, limits: Limits = LIMITS, stops: Sequence[str] = ()) -> None:
+        self.registry, self.limits, self.stops = registry, limits, stops
         self.pool = WorkerPool(limits.waiting)
         self.threads = torch.get_num_threads()
         self.cache = StateCache(limits)
@@ -161,7 +162,7 @@ class Explorer:
         )
 
     def _watch(self, asked: Query) -> WatchedLoop:
-        return WatchedLoop(asked, partial(self.cache.put, (asked.model.key, asked.text)))
+        return WatchedLoop(asked, partial(self.cache.put, (asked.model.key, asked.text)), self.stops)
 
     def _advance(self, watch: WatchedLoop) -> bytes:
         """The messages of one turn, the last one included where it is due."""
@@ -252,9 +253,15 @@ def _catalogue(registry: ModelRegistry, limits: Limits) -> dict[str, object]:
         "limits": limits.public(),
         "stretches": list(STRETCHES),
         "stretch": USUAL_STRETCH,
-        "tasks": [describe_task(task) for task in tasks.TASKS.values()],
+        "tasks": [describe_task(task) for task in _tasks(registry)],
         "models": [registry[key].describe(limits) for key in registry],
     }
+
+
+def _tasks(registry: ModelRegistry) -> list[Task]:
+    """Our tasks, and those of the models that are not ours."""
+    own = {model.solver.task.name: model.solver.task for model in registry.values()}
+    return list({**tasks.TASKS, **own}.values())
 
 
 def _json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

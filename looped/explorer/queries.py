@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -58,8 +58,10 @@ class LoopStep:
 class WatchedLoop:
     """A loop in progress."""
 
-    def __init__(self, asked: Query, keep: Keep = lambda step, state: None) -> None:
-        solver = asked.model.solver
+    def __init__(
+        self, asked: Query, keep: Keep = lambda step, state: None, stops: Sequence[str] = ()
+    ) -> None:
+        solver, self._rules = asked.model.solver, (*RULES, *stops)
         self.asked, self._keep = asked, keep
         self.model, self.weights, self.task = solver.model, solver.weights, solver.task
         self.batch = asked.batch()
@@ -119,11 +121,11 @@ class WatchedLoop:
     def rules(self) -> Iterator[dict[str, object]]:
         """Where each stopping rule would have stopped; `stopped` is false where it never did in these steps."""
         grid = self._past.grid(self.asked.needed)
-        for name in filter(self.asked.halts, RULES):
-            chosen = int(stopping.get(name).steps(grid)[0, 0])
+        for rule in map(stopping.get, filter(self.asked.halts, self._rules)):
+            chosen = int(rule.steps(grid)[0, 0])
             at = min(chosen, self.done)
             yield {
-                "name": name,
+                "name": rule.name,
                 "step": at,
                 "stopped": chosen <= self.done,
                 "answer": self._past.answers[at - 1],

@@ -11,9 +11,12 @@ from typing import Any
 
 from torch import nn
 
+from looped import methods, tasks
+from looped.methods import Method
 from looped.model.block import Block
 from looped.model.config import ModelConfig
 from looped.model.looped import LoopedTransformer
+from looped.tasks import Task
 from looped.training.config import TrainConfig
 
 ANY = None  # every value that the configuration itself accepts
@@ -89,12 +92,13 @@ TRAIN_FIELDS: Handled = {
 }
 
 
-def supports(model_or_block: object, config: TrainConfig) -> str | None:
-    """Why the fast engine cannot train this; None if it can.
+def supports(model_or_block: object, config: TrainConfig, cuda: bool = False) -> str | None:
+    """Why the fast engine cannot train this, on the CPU or on CUDA; None if it can.
 
     `model_or_block` is None for the stock block, or a model, a block, or what makes a block (a class, a function).
     """
     reason = _fields(config, TrainConfig, TRAIN_FIELDS) or _fields(config.model, ModelConfig, MODEL_FIELDS)
+    reason = reason or _drawing(config, cuda)
     if reason or model_or_block is None or model_or_block is Block:
         return reason
     if not isinstance(model_or_block, nn.Module):
@@ -105,6 +109,16 @@ def supports(model_or_block: object, config: TrainConfig) -> str | None:
     if not isinstance(model_or_block, LoopedTransformer):
         stock = stock.block  # type: ignore[assignment]
     return _parts(model_or_block, stock)
+
+
+def _drawing(config: TrainConfig, cuda: bool) -> str | None:
+    """Why problems cannot be drawn in the engine's graph: it holds what is computed on the device alone."""
+    task, method = tasks.get(config.task), methods.get(config.method)
+    if type(method) is not Method:
+        return f"it knows methods as data, not {type(method).__name__}"
+    if cuda and type(task).sample is Task.sample:
+        return f"the task {task.name} draws its problems in Python: give it a `sample`"
+    return None
 
 
 def _fields(config: object, kind: type, handled: Handled) -> str | None:

@@ -27,12 +27,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from looped import batches
+from looped import batches, registry
 from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation import decode, stopping
 from looped.evaluation.measure import Subject
 from looped.evaluation.rollout import DIVERGED, Rollout, is_done, rows_at_once
+from looped.evaluation.stopping import Rule
 from looped.loops import PLAIN, Loops
 from looped.methods import Method, largest_steps
 from looped.model.config import ModelConfig
@@ -99,13 +100,17 @@ class Solver:
         )
 
     @overload
-    def solve(self, question: str, stop: str | None = None) -> Answer: ...  # type: ignore[overload-overlap]
+    def solve(self, question: str, stop: str | Rule | None = None) -> Answer: ...  # type: ignore[overload-overlap]
 
     @overload
-    def solve(self, question: Iterable[str], stop: str | None = None) -> Answers: ...
+    def solve(self, question: Iterable[str], stop: str | Rule | None = None) -> Answers: ...
 
-    def solve(self, question: str | Iterable[str], stop: str | None = None) -> Answer | Answers:
-        """The answer to a question as people type it, or the answers to many, in their order."""
+    def solve(self, question: str | Iterable[str], stop: str | Rule | None = None) -> Answer | Answers:
+        """The answer to a question as people type it, or the answers to many, in their order.
+
+        A stopping rule is given by its name, as `FILE.py:Name`, or as an object.
+        """
+        stop = registry.resolve("stopping rule", stop) if isinstance(stop, str) else stop
         if isinstance(question, str):
             return answer(self, [self.task.parse(question)], stop)[0]
         return Answers(answer(self, [self.task.parse(each) for each in question], stop))
@@ -133,7 +138,7 @@ class Solver:
         return f"{self.name}: {self.task.name} {how} ({size})"
 
 
-def answer(solver: Solver, questions: Sequence[list[str]], stop: str | None = None) -> list[Answer]:
+def answer(solver: Solver, questions: Sequence[list[str]], stop: str | Rule | None = None) -> list[Answer]:
     """The answers to questions given as token names, each as if it were alone."""
     rule = stopping.get(stop or solver.rule)
     if not (solver.method.adaptive or solver.method.universal) and rule.name != "oracle":

@@ -1,8 +1,8 @@
-"""The problems, one file each; `get` finds one by name. A new task is a new file and one line in `TASKS`."""
+"""The problems, one file each; `get` finds one by name, ours or other people's (`looped.registry`)."""
 
 from __future__ import annotations
 
-from looped.errors import InputError
+from looped import registry
 from looped.tasks.addition import Addition
 from looped.tasks.base import LONGEST, Paper, Problems, Task
 from looped.tasks.binary_sum import BinarySum
@@ -23,9 +23,17 @@ TASKS: dict[str, Task] = {
 }
 
 
+registry.declare(
+    "task",
+    "looped.tasks",
+    "--task (or TASK)",
+    "a subclass of looped.tasks.Task",
+    registry.object_of(Task),
+    TASKS,
+)
+
+
 def get(name: str) -> Task:
-    """The task of this name; `binary-sum` will do for `binary_sum`."""
-    try:
-        return TASKS[name.strip().replace("-", "_")]
-    except KeyError:
-        raise InputError(f"unknown task {name[:40]!r}; the tasks are {', '.join(TASKS)}") from None
+    """The task of this name, as a run records it; `binary-sum` will do for `binary_sum`."""
+    found: Task = registry.find("task", name)
+    return found

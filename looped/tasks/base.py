@@ -4,13 +4,25 @@ A task owns its quirks (vocabulary, lengths, T(n), how people write its question
 file spells its name. It is stated twice, on purpose: `solve` is plain Python on arbitrary-precision integers
 and `sample` is vectorised over a batch on any device. A test holds the two equal.
 
+The least that a task says is its symbols and `solve`; questions are then n random symbols, drawn in Python:
+
+    class Reverse(Task):
+        symbols = "0123456789"
+
+        def solve(self, question: list[str]) -> list[str]:
+            return question[::-1]
+
 Shapes: B problems, Q question positions, A answer positions.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
+from random import Random
 from typing import ClassVar
 
 import torch
@@ -42,14 +54,14 @@ class Problems:
 
 @dataclass(frozen=True)
 class Paper:
-    """What the paper fixes for a task: training lengths, block and schedule."""
+    """What the paper fixes for a task: training lengths, block and schedule; a task it does not have takes these."""
 
-    max_length: int  # longest training length
-    layers: int  # layers of the looped block
-    heads: int  # attention heads, width 256
-    interval: int  # gradient steps between two increases of the maximum length
-    ema: float  # decay of the weight average, 0 for none
-    test_length: int  # the length at which the paper shows accuracy ≈ 1
+    max_length: int = 20  # longest training length
+    layers: int = 2  # layers of the looped block
+    heads: int = 4  # attention heads, width 256
+    interval: int = 1000  # gradient steps between two increases of the maximum length
+    ema: float = 0.0  # decay of the weight average, 0 for none
+    test_length: int = 40  # the length at which the paper shows accuracy ≈ 1
     vocab: int = 6  # token ids of the authors' model, those that the task does not use included
     embedding: bool = False  # tokens are read in through an Embedding there, not a Linear on one-hot tokens
 
@@ -73,10 +85,11 @@ class Long:
 class Task(ABC):
     """One algorithmic problem. Subclasses are stateless; the registry holds one instance of each."""
 
-    name: ClassVar[str]
-    summary: ClassVar[str]  # one line: what is asked
+    name: ClassVar[str]  # unless given, the class's: BitSum is bit_sum
+    summary: ClassVar[str]  # one line: what is asked; unless given, the docstring's first
+    symbols: ClassVar[Sequence[str]]  # of questions and answers; gives `vocab`
     vocab: ClassVar[Vocab]
-    paper: ClassVar[Paper]
+    paper: ClassVar[Paper] = Paper()
     long: ClassVar[Long] = Long()
     steps_formula: ClassVar[str] = "n"  # T(n) as people read it
     variants: ClassVar[int] = (
@@ -85,27 +98,47 @@ class Task(ABC):
     families: ClassVar[tuple[str, ...]] = (
         "uniform",
     )  # input distributions `sample` knows, see `tasks.families`
-    example: ClassVar[str]  # a question as people type it
+    example: ClassVar[str]  # a question as people type it; unless given, four symbols
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        own = vars(cls)
+        if "symbols" in own:
+            cls.vocab = Vocab(tuple(cls.symbols))
+        if "name" not in own:
+            cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        if "summary" not in own:
+            cls.summary = (cls.__doc__ or cls.name).strip().split("\n")[0]
+        if not hasattr(cls, "example") and hasattr(cls, "vocab"):
+            cls.example = cls._gap().join(islice(cycle(cls.vocab.symbols), 4))
+
+    @classmethod
+    def _gap(cls) -> str:
+        """What stands between tokens that people type: nothing where all are single characters."""
+        return " " if any(len(symbol) > 1 for symbol in cls.vocab.symbols) else ""
 
     # --- sizes ---------------------------------------------------------------------------------------------
-    @abstractmethod
     def question_size(self, length: int) -> int:
         """Tokens of the longest question of this length, without the end-of-question token."""
+        return length
 
-    @abstractmethod
     def answer_size(self, length: int) -> int:
         """Tokens of the longest answer of this length, without the end-of-sequence token."""
+        return length
 
-    @abstractmethod
     def row_size(self, length: int) -> int:
-        """Tokens of a whole row when `length` is the longest in the batch, as the authors' code pads it."""
+        """Tokens of a whole row when `length` is the longest in the batch; the six tasks pad as the authors' code."""
+        return self.question_size(length) + self.answer_size(length) + 1
 
     def steps(self, length: Int[Tensor, "*B"], variant: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:
         """T(n): the loop steps a problem of this length and variant needs."""
         return length
 
     # --- sampling ------------------------------------------------------------------------------------------
-    @abstractmethod
+    def question(self, length: int, random: Random) -> list[str]:
+        """One random question of a length, for a task that has no `sample` of its own."""
+        return random.choices(self.vocab.symbols, k=length)
+
     def sample(
         self,
         lengths: Int[Tensor, "B"],
@@ -118,8 +151,19 @@ class Task(ABC):
         """Random problems of the given lengths, on the device of `lengths`.
 
         `max_length` bounds `lengths` and fixes every shape, so that no value has to travel to the host.
-        `variants` defaults to the last variant for all. `generator` lives on the same device.
+        `variants` defaults to the last variant for all. `generator` lives on the same device. A task overrides this to
+        draw a whole batch on the device; here each question comes from `question` and its answer from `solve`.
         """
+        self.check_family(family)
+        seed = torch.randint(2**62, (), generator=generator, device=generator.device)
+        random, wanted = Random(int(seed)), lengths.tolist()
+        questions = [self.question(length, random) for length in wanted]
+        drawn = self.problems(questions, lengths.device, max_length)
+        for question, n, length in zip(questions, drawn.length.tolist(), wanted, strict=True):
+            if n != length:
+                asked = self.format_question(question)
+                raise InputError(f"{self.name}: {asked} was drawn for length {length} and measures {n}")
+        return drawn
 
     # --- the oracle ----------------------------------------------------------------------------------------
     @abstractmethod
@@ -127,21 +171,30 @@ class Task(ABC):
         """The answer's token names to a question's token names, in plain Python."""
 
     # --- people --------------------------------------------------------------------------------------------
-    @abstractmethod
     def parse(self, text: str) -> list[str]:
         """A question as people type it, to token names; raises `InputError` with a sentence."""
+        question = text.split() if self._gap() else list("".join(text.split()))
+        self.measure(question)
+        return question
 
-    @abstractmethod
     def measure(self, question: list[str]) -> tuple[int, int]:
-        """The (length n, variant) of a question's token names."""
+        """The (length n, variant) of a question's token names; raises `InputError` where it is no question."""
+        if not question:
+            raise InputError(f"an empty question: {self.name} questions look like {self.example}")
+        for token in question:
+            if token not in self.vocab.symbols:
+                raise InputError(
+                    f"{token[:20]!r} is no symbol of {self.name}: questions look like {self.example}"
+                )
+        return self.check_length(len(question)), 0
 
     def format_question(self, question: list[str]) -> str:
         """Token names of a question, as people type them; `parse` is its inverse."""
-        return "".join(question)
+        return self._gap().join(question)
 
     def format_answer(self, answer: list[str]) -> str:
         """Token names of an answer, as people read them."""
-        return "".join(answer)
+        return self._gap().join(answer)
 
     def meaning(self, answer: str) -> str:
         """What an answer stands for, to be read after "=": `15, least significant first`; empty if it is clear."""
@@ -165,22 +218,36 @@ class Task(ABC):
             known = ", ".join(self.families)
             raise InputError(f"{self.name} has no input distribution {family[:40]!r}; it has {known}")
 
-    def problems(self, questions: list[list[str]], device: torch.device | str = "cpu") -> Problems:
-        """Given questions (token names) as a padded batch, answered by the oracle."""
-        answers = [self.solve(question) for question in questions]
+    def problems(
+        self, questions: list[list[str]], device: torch.device | str = "cpu", max_length: int | None = None
+    ) -> Problems:
+        """Given questions (token names) as a padded batch, answered by the oracle; as wide as `max_length` asks."""
+        answers = [list(self.solve(question)) for question in questions]
         shapes = [self.measure(question) for question in questions]
+        for asked, said, (n, _) in zip(questions, answers, shapes, strict=True):
+            if len(asked) > self.question_size(n) or len(said) > self.answer_size(n):
+                raise InputError(
+                    f"{self.name} {self.format_question(asked)[:40]}: a question of {len(asked)} and an answer of "
+                    f"{len(said)} tokens, but question_size({n}) is {self.question_size(n)} and answer_size({n}) "
+                    f"is {self.answer_size(n)}"
+                )
+        sizes = (
+            (None, None)
+            if max_length is None
+            else (self.question_size(max_length), self.answer_size(max_length))
+        )
         lengths = torch.tensor([n for n, _ in shapes], device=device)
         variants = torch.tensor([v for _, v in shapes], device=device)
-        question, question_length = self._pad(questions, device)
-        answer, answer_length = self._pad(answers, device)
+        question, question_length = self._pad(questions, device, sizes[0])
+        answer, answer_length = self._pad(answers, device, sizes[1])
         steps = self.steps(lengths, variants)
         return Problems(question, question_length, answer, answer_length, lengths, steps)
 
     def _pad(
-        self, rows: list[list[str]], device: torch.device | str
+        self, rows: list[list[str]], device: torch.device | str, size: int | None = None
     ) -> tuple[Int[Tensor, "B Q"], Int[Tensor, "B"]]:
         sizes = [len(row) for row in rows]
-        padded = torch.full((len(rows), max([*sizes, 1])), self.vocab.eos)
+        padded = torch.full((len(rows), max([*sizes, 1]) if size is None else size), self.vocab.eos)
         for i, row in enumerate(rows):
             padded[i, : len(row)] = torch.tensor(self.vocab.encode(row), dtype=torch.long)
         return padded.to(device), torch.tensor(sizes, device=device)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from looped import devices
+from looped import devices, registry
 from looped.errors import InputError
 from looped.training import recipes
 from looped.training import world as worlds
@@ -31,8 +31,9 @@ def main(words: Sequence[str] | None = None) -> int:
     """Trains as the words say; the exit status is that of `looped train`."""
     args, world = _parser().parse_args(words), World()
     try:
-        config = recipes.from_program(recipes.make(args.task, args.method, args.recipe, (0,)), args.init)
-        config = recipes.with_fields(config, [f"seeds={args.seeds}", *args.set])
+        config = recipes.from_program(recipes.asked(args.task, args.method, args.recipe), args.init)
+        block = [f"block={registry.resolve('block', args.block)}"] if args.block else []
+        config = recipes.with_fields(config, [f"seeds={args.seeds}", *block, *args.set])
         folder = args.out or Path("runs") / config.name
         world, device = worlds.found(devices.pick(args.device))
         with Interrupt() as asked:
@@ -52,7 +53,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m looped.training", description="Train a model.")
-    parser.add_argument("task")
+    parser.add_argument("task", help="its name, or FILE.py:Name as for method, recipe and block")
     parser.add_argument("--method", default="fop-loop-adaptive")
     parser.add_argument("--recipe", default="fast", help=", ".join(recipes.RECIPES))
     parser.add_argument("--seeds", default="0,1,2,3,4")
@@ -61,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--init", default="random", metavar="START", help="random, compiled or compiled:NOISE"
     )
+    parser.add_argument("--block", default="", metavar="FILE.py:Name", help="the stock block unless given")
     parser.add_argument("--set", nargs="*", default=[], action="extend", metavar="KEY=VALUE")
     parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="stop cleanly, to go on later")
     return parser

@@ -33,7 +33,7 @@ def make(
     if backend != "plain":
         from looped.fast.supports import supports  # here: a plain run loads nothing of the fast engine
 
-        reason = supports(block, config)
+        reason = supports(block, config, torch.device(device).type == "cuda")
         if reason is None:
             from looped.fast.engine import Engine
 

@@ -7,9 +7,10 @@ from typing import Literal
 
 import torch
 
-from looped import loops, methods, tasks
+from looped import loops, methods, registry, tasks
 from looped.errors import InputError
 from looped.model.config import ModelConfig
+from looped.registry import NotKnown
 from looped.tasks.base import LARGEST_SEED
 from looped.tasks.families import UNIFORM
 from looped.training import start
@@ -119,10 +120,12 @@ class TrainConfig:
                 raise InputError(f"{name} must not be negative, but is {getattr(self, name)}")
         if min(self.lr) <= 0 or self.clip <= 0:
             raise InputError("lr and clip must be positive")
-        task = tasks.get(self.task)
+        try:
+            task, method = tasks.get(self.task), methods.get(self.method)
+        except NotKnown:
+            return  # other people's, not known here: the run can be shown, and whoever uses it is told what to pass
         task.check_length(self.max_length)
         task.check_family(self.family)
-        method = methods.get(self.method)
         if self.lengths == "stratified" and self.batch < task.variants:
             raise InputError(
                 f"{task.name} has {task.variants} kinds of problem: with stratified lengths the batch must be at least "
@@ -162,9 +165,8 @@ class TrainConfig:
     @property
     def name(self) -> str:
         """The default name of the run's folder."""
-        own = f"{self.task}-{self.method}-{self.recipe}"
-        if self.block:
-            own += "-" + self.block.rpartition(":")[2].lower()
+        parts = (self.task, self.method, self.recipe, self.block)
+        own = "-".join(registry.label(part) for part in parts if part)
         return f"{own}-{start.COMPILED}" if start.parse(self.init).compiled else own
 
     @property

@@ -14,12 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from looped import methods, tasks
+from looped import methods, registry, tasks
 from looped.errors import InputError
 from looped.methods import Method
 from looped.model.config import ModelConfig
 from looped.serial import override
 from looped.tasks.base import Task
+from looped.tasks.families import UNIFORM
 from looped.training import start
 from looped.training.config import TrainConfig
 
@@ -56,8 +57,8 @@ def paper(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
     interval after the last length has had its own, and an average, where there is one, starts at that step too.
     """
     return TrainConfig(
-        task=task.name,
-        method=method.name,
+        task=registry.register(task),
+        method=registry.register(method),
         recipe="paper",
         model=paper_model(task, method),
         seeds=seeds,
@@ -129,8 +130,8 @@ def quick(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
     """
     heads = 4
     return TrainConfig(
-        task=task.name,
-        method=method.name,
+        task=registry.register(task),
+        method=registry.register(method),
         recipe="quick",
         model=block_for(
             task,
@@ -189,7 +190,7 @@ def long(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
         betas=(0.9, 0.98),
         batch=32,
         lengths="stratified",
-        family="mixed",
+        family="mixed" if "mixed" in task.families else UNIFORM,
         loops=block.loops,
         noise=0.2,
         halt_cost=0.1,
@@ -220,11 +221,25 @@ Recipe = Callable[[Task, Method, tuple[int, ...]], TrainConfig]
 RECIPES: dict[str, Recipe] = {"paper": paper, "fast": fast, "quick": quick, "long": long}
 
 
+registry.declare(
+    "recipe", "looped.recipes", "--recipe", "a function of task, method and seeds that returns a TrainConfig",
+    lambda found: found if callable(found) and not isinstance(found, type) else None, RECIPES,
+)  # fmt: skip
+
+
 def make(task: str, method: str, recipe: str, seeds: tuple[int, ...]) -> TrainConfig:
-    """The configuration a recipe gives for a task and a method, by name."""
-    if recipe not in RECIPES:
-        raise InputError(f"unknown recipe {recipe!r}; the recipes are {', '.join(RECIPES)}")
-    return RECIPES[recipe](tasks.get(task), methods.get(method), seeds)
+    """The configuration a recipe gives for a task and a method, by the names that a run records."""
+    known, way = tasks.get(task), methods.get(method)
+    config = registry.find("recipe", recipe)(known, way, seeds)
+    if not isinstance(config, TrainConfig):
+        raise InputError(f"the recipe {recipe} must return a TrainConfig, not a {type(config).__name__}")
+    return replace(config, task=registry.register(known), method=registry.register(way), recipe=recipe)
+
+
+def asked(task: str, method: str, recipe: str) -> TrainConfig:
+    """The same of seed 0 from what a person types, where each may be `FILE.py:Name`."""
+    known = registry.resolve("task", task), registry.resolve("method", method)
+    return make(*known, registry.resolve("recipe", recipe), (0,))
 
 
 def with_fields(

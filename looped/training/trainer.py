@@ -126,7 +126,7 @@ class _Training:
         self.report_steps = cadence.report_steps or max(10, config.steps // 500)
         self.evaluate_steps = cadence.evaluate_steps or max(100, config.steps // 10)
         self.world = world
-        block = registry.block_of(config.block) if config.block else None
+        block = registry.find("block", config.block) if config.block else None
         self.engine = backends.make(config, device, world, backend, block)
         self.window = Window(len(config.seeds), device)
         self.watch = Watch(self.engine)

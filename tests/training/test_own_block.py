@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ SMALL = ("--recipe", "quick", "--steps", "6", "--max-length", "4", "--seeds", "0
 
 @pytest.fixture(autouse=True)
 def empty_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_blocks", {})
+    monkeypatch.setitem(registry.KINDS, "block", replace(registry.KINDS["block"], known={}, files={}))
 
 
 def test_the_file_is_short() -> None:
@@ -55,15 +56,15 @@ def test_a_block_from_the_command_line(
     watched = WatchedLoop(read_query(_given(Path("whole")), "101"))
     assert watched.advance(10.0)
     # without the file, a run is not run: the sentence says what to pass
-    monkeypatch.setattr(registry, "_blocks", {})
+    monkeypatch.setitem(registry.KINDS, "block", replace(registry.KINDS["block"], known={}, files={}))
     for words in (("evaluate", "whole"), ("solve", "copy", "101", "--model", "whole")):
         refused = cli(*words)
         assert refused.code == 2
-        assert "--block FILE.py:Name" in refused.err
+        assert f"needs the block {name} of my_blocks.py: pass --block FILE.py:{name}" in refused.err
 
 
 def test_a_block_from_python(tmp_path: Path) -> None:
-    block = registry.block_of(registry.resolve(f"{FILE}:SwiGLU"))
+    block = registry.find("block", registry.resolve("block", f"{FILE}:SwiGLU"))
     given: dict[str, object] = {"recipe": "quick", "steps": 6, "max_length": 4, "device": "cpu"}
     run = looped.train("copy", block=block, seeds=range(5), out=tmp_path / "run", **given)  # type: ignore[arg-type]
     assert run.ending == "finished"
@@ -98,16 +99,16 @@ def test_plain_and_auto_backends_agree_for_the_stock_block(tmp_path: Path) -> No
     ("text", "complaint"),
     [
         ("nowhere.py:Name", "there is no file nowhere.py"),
-        (f"{FILE}:Missing", "has no class or function 'Missing'"),
+        (f"{FILE}:Missing", "has no 'Missing'; it has SwiGLU, StickBreaking, Shifted"),
         ("unheard-of", "pass --block FILE.py:Name"),
     ],
 )
 def test_unknown_blocks_are_refused(text: str, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        registry.resolve(text)
+        registry.resolve("block", text)
 
 
 def test_a_file_that_fails_says_how(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("1 / 0\n")
     with pytest.raises(InputError, match="could not be run: ZeroDivisionError"):
-        registry.resolve(f"{tmp_path / 'broken.py'}:Name")
+        registry.resolve("block", f"{tmp_path / 'broken.py'}:Name")

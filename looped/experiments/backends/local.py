@@ -17,7 +17,7 @@ from typing import IO
 
 import torch
 
-from looped import devices, files
+from looped import devices, files, registry
 from looped.experiments import child, queue
 from looped.experiments.backends import BackendOptions, Pool, WorkerEnd, environment
 
@@ -39,7 +39,12 @@ class Local(Pool):
         """A process for each, in a free slot."""
         for name in names:
             slot = self._free.pop(0)
-            words = [str(queue.queue_file(self.root, f"{name}.json")), "--device", self.slots[slot]]
+            words = [
+                str(queue.queue_file(self.root, f"{name}.json")),
+                "--device",
+                self.slots[slot],
+                *registry.named_files(),
+            ]
             with files.open_appending(queue.queue_file(self.root, f"{name}.log"), "a log") as log:
                 self._running[name] = self._spawn([*words, "--parent", str(os.getpid())], log), slot
         return names

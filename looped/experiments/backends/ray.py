@@ -21,7 +21,7 @@ from typing import Any
 import ray
 from ray import exceptions as lost
 
-from looped import devices
+from looped import devices, registry
 from looped.errors import InputError
 from looped.experiments import child, queue
 from looped.experiments.backends import LOST, BackendOptions, Pool, WorkerEnd, safe_path
@@ -62,7 +62,12 @@ class Ray(Pool):
         ray.cloudpickle.register_pickle_by_value(child)
         task = ray.remote(child.run_worker)
         for name in names:
-            words = [str(queue.queue_file(self.root, f"{name}.json")), "--device", device]
+            words = [
+                str(queue.queue_file(self.root, f"{name}.json")),
+                "--device",
+                device,
+                *registry.named_files(),
+            ]
             log = str(queue.queue_file(self.root, f"{name}.log"))
             placed = task.options(name=name, max_retries=0, **self.share)
             self._refs[name] = placed.remote(words, log, str(Path.cwd()), str(self._stop_request))

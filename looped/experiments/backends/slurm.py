@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from looped import checkpoints
+from looped import checkpoints, registry
 from looped.errors import InputError
 from looped.experiments import child, queue
 from looped.experiments.backends import LOST, BackendOptions, Handle, Pool, WorkerEnd, safe_path
@@ -171,7 +171,7 @@ def script(root: Path, names: Sequence[str], device: str) -> str:
 
     Names of runs are words of letters, digits, `-`, `_` and `.`; whatever else is in it is quoted.
     """
-    queue_file = shlex.quote(str(queue.queue_file(root, "")))
+    queue_file, own = shlex.quote(str(queue.queue_file(root, ""))), shlex.join(registry.named_files())
     return f"""#!/bin/sh
 # Task i of this array works on the i-th of these runs; what it says goes to its log.
 set -- {" ".join(names)}
@@ -180,7 +180,7 @@ exec >> {queue_file}/"$1.log" 2>&1
 cd {shlex.quote(os.getcwd())} || exit 1
 export PYTHONPATH={shlex.quote(safe_path(root))} PYTHONSAFEPATH=1
 export OMP_NUM_THREADS="${{OMP_NUM_THREADS:-${{SLURM_CPUS_PER_TASK:-1}}}}"
-exec {shlex.quote(sys.executable)} {" ".join(child.WORKER)} {queue_file}/"$1.json" --device {device}
+exec {shlex.quote(sys.executable)} {" ".join(child.WORKER)} {queue_file}/"$1.json" --device {device} {own}
 """
 
 
