@@ -33,7 +33,7 @@ class NotKnown(InputError):
 
 
 @dataclass(frozen=True)
-class Kind:
+class PartKind:
     """One kind of part, and those that are known."""
 
     word: str  # as sentences call it: task
@@ -47,7 +47,7 @@ class Kind:
     files: dict[str, str] = field(default_factory=dict)  # those a person named: whole path and name
 
 
-KINDS: dict[str, Kind] = {}
+KINDS: dict[str, PartKind] = {}
 
 
 def declare(
@@ -60,7 +60,7 @@ def declare(
     words: str = "",
 ) -> None:
     """Make a kind of part known; `ours` are looked at whenever a name is asked for."""
-    KINDS[word] = Kind(word, words or f"{word}s", group, option, what, accept, ours)
+    KINDS[word] = PartKind(word, words or f"{word}s", group, option, what, accept, ours)
 
 
 declare(
@@ -70,7 +70,7 @@ declare(
 
 
 def object_of(base: type) -> Callable[[Any], Any]:
-    """For `Kind.accept`: an object of this class as it is, a subclass made one, None for anything else."""
+    """For `PartKind.accept`: an object of this class as it is, a subclass made one, None for anything else."""
 
     def accept(found: Any) -> Any:
         if inspect.isclass(found) and issubclass(found, base) and found is not base:
@@ -182,7 +182,7 @@ def resolve_all(words: Mapping[str, tuple[str, ...] | str]) -> None:
                 resolve(word, text)
 
 
-def accepted(kind: Kind, found: Any, what: str) -> Any:
+def accepted(kind: PartKind, found: Any, what: str) -> Any:
     """The part that an object is, or stands for; raises where it is of another kind."""
     if inspect.isclass(found) and inspect.isabstract(found):
         lacking = ", ".join(sorted(found.__abstractmethods__))  # type: ignore[attr-defined]
@@ -215,7 +215,7 @@ def _kind_of(part: Any) -> str:
     raise InputError(f"{part!r:.60} is none of {', '.join(KINDS)}")
 
 
-def _is_of(kind: Kind, part: Any) -> bool:
+def _is_of(kind: PartKind, part: Any) -> bool:
     if inspect.isclass(part) and inspect.isabstract(part):
         return False
     try:
@@ -240,7 +240,7 @@ def _reference(part: Any) -> str:
     return f"{Path(file).name if file else shape.__module__}:{shape.__qualname__}"
 
 
-def _loaded(kind: Kind, point: EntryPoint) -> Any:
+def _loaded(kind: PartKind, point: EntryPoint) -> Any:
     try:
         found = point.load()
     except Exception as error:  # somebody else's package
@@ -250,7 +250,7 @@ def _loaded(kind: Kind, point: EntryPoint) -> Any:
     return accepted(kind, found, f"{point.name} ({point.value})")
 
 
-def _missing(kind: Kind, name: str) -> str:
+def _missing(kind: PartKind, name: str) -> str:
     file, _, own = name[:200].rpartition(":")
     if file:
         return (

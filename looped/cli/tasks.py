@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from looped.cli.output import print_json, print_table
+from looped import registry, tasks
+from looped.cli.output import note, print_json, print_table
 from looped.cli.sample import facts
-from looped.tasks import TASKS, Task
+from looped.errors import InputError
+from looped.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class TasksArgs:
 
 def run(args: TasksArgs) -> int:
     """Print the list."""
-    listed = [describe(task) for task in TASKS.values()]
+    listed = list(_listed())
     if args.json:
         for fact in listed:
             print_json(fact)
@@ -38,6 +41,15 @@ def run(args: TasksArgs) -> int:
     ]
     print_table(("task", "asked for", "trained on", "T(n)", "example row"), rows)
     return 0
+
+
+def _listed() -> Iterator[dict[str, object]]:
+    """The facts of every task: ours and those of installed packages, by the names that commands take."""
+    for name in registry.names("task"):
+        try:
+            yield describe(tasks.get(name)) | {"task": name}
+        except InputError as error:
+            note(f"left out: {error}")
 
 
 def describe(task: Task) -> dict[str, object]:

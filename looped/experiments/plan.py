@@ -234,6 +234,7 @@ def parse_sweep(data: object, what: str) -> SweepFile:
     if unknown:
         raise InputError(f"{what} has an unknown field {unknown[0][:40]!r}; known are {', '.join(known)}")
     runs = _listed(data["runs"], what) if "runs" in data else _grid(data, what)
+    runs = [_resolved(run, f"{what}: run {i}") for i, run in enumerate(runs, 1)]
     plan = _plan(data["measure"], what) if "measure" in data else None
     _check(runs, plan, what)
     return SweepFile(tuple(runs), plan)
@@ -252,14 +253,20 @@ def _run(row: object, what: str) -> RunSpec:
     """One row of a list."""
     if not isinstance(row, dict):
         raise InputError(f"{what} must be an object of fields, not {_shown(row)}")
-    return _resolved({**row, "set": _assignments(row.get("set", {}), what)}, what)
+    return serial.from_json(RunSpec, {**row, "set": _assignments(row.get("set", {}), what)}, what)
 
 
-def _resolved(row: Mapping[str, Any], what: str) -> RunSpec:
-    """A run whose parts are known: files that it names are run, for whoever names them in a sweep asks for that."""
-    run = serial.from_json(RunSpec, row, what)
-    task, method, recipe = (registry.resolve(w, getattr(run, w)) for w in ("task", "method", "recipe"))
+def _resolved(run: RunSpec, what: str) -> RunSpec:
+    """The run with its parts known; files that it names are run, which is what naming them in a sweep asks for."""
+    task, method, recipe = (_known(word, getattr(run, word), what) for word in ("task", "method", "recipe"))
     return replace(run, task=task, method=method, recipe=recipe)
+
+
+def _known(kind: str, text: str, what: str) -> str:
+    try:
+        return registry.resolve(kind, text)
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from None
 
 
 def _grid(data: Mapping[str, Any], what: str) -> list[RunSpec]:
@@ -279,7 +286,8 @@ def _grid(data: Mapping[str, Any], what: str) -> list[RunSpec]:
         raise InputError(f"{what} asks for {count} runs; the most is {MOST_RUNS}")
     shared = _assignments(data.get("set", {}), what)
     return [
-        _resolved(
+        serial.from_json(
+            RunSpec,
             {
                 "task": task, "method": method, "recipe": recipe, "seeds": data.get("seeds", list(SEEDS)),
                 "set": [*shared, *(_assignment(key, value, what) for key, value in zip(axes, point, strict=True))],
@@ -296,7 +304,9 @@ def _plan(data: object, what: str) -> MeasurementPlan:
     if isinstance(data, dict) and isinstance(data.get("lengths"), str):
         data = {**data, "lengths": parse_lengths(data["lengths"])}
     plan = serial.from_json(MeasurementPlan, data, f"{what}: measure")
-    return replace(plan, stops=tuple(registry.resolve("stopping rule", stop) for stop in plan.stops))
+    return replace(
+        plan, stops=tuple(_known("stopping rule", stop, f"{what}: measure") for stop in plan.stops)
+    )
 
 
 def _check(runs: list[RunSpec], plan: MeasurementPlan | None, what: str) -> None:
@@ -328,7 +338,7 @@ def _assignment(key: object, value: object, what: str) -> str:
     if not isinstance(key, str) or "=" in key:
         raise InputError(f"{what}: {_shown(key)} is no field's name")
     if key == "block" and isinstance(value, str) and value:
-        value = registry.resolve("block", value)
+        value = _known("block", value, what)
     return f"{key}={_text(value, key, what)}"
 
 

@@ -98,7 +98,6 @@ def test_unknown_names(words: tuple[str, str, str], complaint: str) -> None:
         ({"ema": 1.0}, "decay must be in"),
         ({"betas": (0.9, 1.0)}, "betas must be in"),
         ({"task": "unique_set"}, "tokens"),
-        ({"method": "rnn"}, "unknown method"),
     ],
 )
 def test_settings_that_make_no_sense(changes: dict[str, object], complaint: str, tiny) -> None:
