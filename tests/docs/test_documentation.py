@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from pages import RUN, blocks, check
 
+from looped import registry
 from looped.evaluation import stopping
 from looped.methods import METHODS, Method
 from looped.tasks import TASKS
@@ -24,6 +26,7 @@ NAMED = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def registries() -> Iterator[None]:
     """What a page registers is gone after it."""
     tables: list[dict[str, object]] = [METHODS, TASKS, RECIPES, stopping.RULES]  # type: ignore[list-item]
+    tables += [table for kind in registry.KINDS.values() for table in (kind.known, kind.files)]  # type: ignore[misc]
     before = [dict(table) for table in tables]
     yield
     for table, old in zip(tables, before, strict=True):
@@ -34,6 +37,8 @@ def registries() -> Iterator[None]:
 @NAMED
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
+    for file in (ROOT / "docs").glob("my_*.py"):  # the files that pages include
+        shutil.copy(file, tmp_path)
     ran = check(text, page.name, tmp_path)
     meant = [block for block in blocks(text) if block.language in RUN and block.reason is None]
     assert ran == len(meant)
@@ -64,7 +69,7 @@ def test_every_page_is_in_the_sites_menu() -> None:
         ("stopping.md", stopping.RULES),
         ("training.md", RECIPES),
         ("tasks.md", TASKS),
-        ("adding_a_method.md", [field.name for field in fields(Method) if field.name != "name"]),
+        ("your_own_method.md", [field.name for field in fields(Method) if field.name != "name"]),
     ],
 )
 def test_a_page_names_all_there_is(page: str, names: Iterable[str]) -> None:
