@@ -69,7 +69,7 @@ def test_a_long_row(cli: Cli) -> None:
         (["copy", "--count", "100001"], "--count must be between 1 and 100000, not 100001"),
         (["copy", "--seed", "-1"], "--seed must be between 0 and"),
         (["copy", "--seed", str(2**64)], "--seed must be between 0 and"),
-        (["copy", "--family", "carry"], "copy has no input family 'carry'"),
+        (["copy", "--family", "carry"], "copy has no input distribution 'carry'"),
         (["copy", "--length", "ten"], "--length"),
     ],
 )

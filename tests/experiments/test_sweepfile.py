@@ -95,7 +95,7 @@ def test_a_grid_is_every_combination() -> None:
         ({"runs": [COPY], "measure": {"lengths": [0]}}, "a length must be between 1"),
         ({"runs": [COPY], "measure": {"lengths": []}}, "needs lengths"),
         ({"runs": [COPY], "measure": {"lengths": [1], "stops": ["never"]}}, "unknown stopping rule 'never'"),
-        ({"runs": [COPY], "measure": {"lengths": [1], "families": ["primes"]}}, "no input family 'primes'"),
+        ({"runs": [COPY], "measure": {"lengths": [1], "families": ["primes"]}}, "no input distribution 'primes'"),
         ({"runs": [COPY], "measure": {"lengths": [1], "seed": -1}}, "the seed of a measurement"),
         ({"tasks": ["copy"], "methods": ["ntp"], "measure": {"lengths": [1], "kind": "steps"}}, "has a fixed depth"),
         (
