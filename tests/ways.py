@@ -11,6 +11,7 @@ The interpreter knows no bf16 and takes a thousand times as long: rows are short
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from typing import Any
 
 import pytest
@@ -27,6 +28,17 @@ CUDA = pytest.param("cuda", marks=NEEDS_GPU)
 
 WAYS = ["plain", INTERPRETED, CUDA]
 KERNELS = [INTERPRETED, CUDA]
+
+
+def cases_and_ways(cases: Iterable[str], quick: Container[str]) -> list[Any]:
+    """Every case by every way; the interpreter takes `quick` cases alone where slow tests are left out."""
+    return [
+        pytest.param(case, *way.values, marks=[*way.marks, *([] if case in quick else [pytest.mark.slow])])
+        if way is INTERPRETED
+        else pytest.param(case, *way.values, marks=way.marks)
+        for case in cases
+        for way in (pytest.param("plain"), INTERPRETED, CUDA)
+    ]
 
 
 def device_of(way: str) -> str:

@@ -9,7 +9,7 @@ import fingerprints
 import pytest
 
 GOLDEN = json.loads(fingerprints.FILE.read_text(encoding="utf-8"))
-QUICK = 60  # random programs of the ordinary test run
+QUICK = 25  # random programs of the ordinary test run
 
 
 @pytest.mark.parametrize("interpreted", [True, False])
@@ -22,8 +22,8 @@ def test_random_programs(tmp_path: Path) -> None:
 
 
 def test_random_programs_as_python(tmp_path: Path) -> None:
-    found = [fingerprints.drawn(tmp_path, seed, interpreted=False) for seed in range(20)]
-    assert found == GOLDEN["random"][:20]
+    found = [fingerprints.drawn(tmp_path, seed, interpreted=False) for seed in range(10)]
+    assert found == GOLDEN["random"][:10]
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ def test_random_questions_are_answered_and_stay_answered(name: str, length: int)
     assert late.all()
 
 
-@pytest.mark.parametrize("name", ["parity", "binary_sum"])
+@pytest.mark.parametrize("name", ["parity", pytest.param("binary_sum", marks=pytest.mark.slow)])
 def test_a_thousand_bits_are_answered(name: str) -> None:
     task = tasks.get(name)
     problems = task.sample(torch.tensor([1000, 1000]), torch.Generator().manual_seed(1), max_length=1000)

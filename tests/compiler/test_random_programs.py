@@ -22,9 +22,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("programs")
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=program_texts())
 def test_a_random_program_equals_the_interpreter_at_every_step(folder: Path, text: str) -> None:
+    compare(folder, text)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(text=program_texts())
+def test_many_random_programs_equal_the_interpreter_at_every_step(folder: Path, text: str) -> None:
+    compare(folder, text)
+
+
+def compare(folder: Path, text: str) -> None:
     program = load(text, folder / f"random_{next(NUMBERS)}.py")
     try:
         made = compile_program(program, longest=64)

@@ -13,6 +13,8 @@ from looped.fast.engine import Engine
 from looped.methods import METHODS
 from looped.training import curriculum, optimizer
 
+QUICK = ("fop-loop-adaptive", "ntp", "fop")  # methods of the ordinary test run
+
 
 def exact_on_short(engine: Engine) -> float:
     """The worst accuracy over the training lengths."""
@@ -25,7 +27,10 @@ def exact_on_short(engine: Engine) -> float:
     return min(row.accuracy for row in rows)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in METHODS],
+)
 def test_every_method_learns_short_problems_exactly(tiny, method: str) -> None:
     model = {"width": 32, "heads": 4, "init_std": 0.1, "positions": "learned", "max_positions": 40}
     config = tiny(

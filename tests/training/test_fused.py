@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from ways import CUDA, NEEDS_GPU, WAYS, device_of, ops_of
+from ways import CUDA, NEEDS_GPU, cases_and_ways, device_of, ops_of
 
 from looped.batches import Batch
 from looped.fast import fused, kernels
@@ -73,8 +73,7 @@ def gradients(
     return expected.loss, expected_grads, got.loss, got_grads
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "way"), cases_and_ways(CASES, quick=("no injection", *LONG_LOOPS)))
 def test_by_hand_equals_autograd(case: str, way: str) -> None:
     if way == "interpreted" and case in LONG_LOOPS:
         pytest.skip("takes minutes")
@@ -86,8 +85,8 @@ def test_by_hand_equals_autograd(case: str, way: str) -> None:
         assert float((right - mine).norm()) <= 1e-5 * float(right.norm()) + 1e-7
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_gradient_is_held_the_same_both_ways(way: str) -> None:
+@pytest.mark.parametrize(("case", "way"), cases_and_ways(["a held gradient"], quick=()))
+def test_a_gradient_is_held_the_same_both_ways(case: str, way: str) -> None:
     config = replace(config_of("padded" if way == "interpreted" else "copy", way), steady=0.5)
     _, expected, _, got = gradients(config, way, torch.float32)
     for right, mine in zip(expected, got, strict=True):
@@ -162,7 +161,13 @@ def test_who_goes_this_way(changes: dict[str, object], suits: bool, monkeypatch:
     assert not fused.suits(config, plan, kernels.LONGEST + 1, torch.device("cuda"))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        case if case in ("no injection", "a mark that halts") else pytest.param(case, marks=pytest.mark.slow)
+        for case in CASES
+    ],
+)
 def test_nothing_waits_for_the_host(case: str) -> None:
     """A graph cannot be captured otherwise; on tensors without values, whatever asks for one raises."""
     engine = Engine(config_of(case))

@@ -179,13 +179,14 @@ def _made(path: Path) -> int:
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
-def test_kill_9_at_ten_random_moments(tiny, tmp_path: Path) -> None:
+@pytest.mark.parametrize("blows", [3, pytest.param(10, marks=pytest.mark.slow)])
+def test_kill_9_at_random_moments(tiny, tmp_path: Path, blows: int) -> None:
     config, state = tiny(steps=400, max_length=3), tmp_path / "broken" / "state.safetensors"
     start = time.monotonic()
     train(config, tmp_path / "whole", cadence=OFTEN)
     step_s = (time.monotonic() - start) / config.steps
     fork, moments, reached = multiprocessing.get_context("fork"), random.Random(0), [0]
-    for blow in range(10):
+    for blow in range(blows):
         before = _made(state)
         process = fork.Process(target=_train_on, args=(config, tmp_path / "broken"))
         process.start()
