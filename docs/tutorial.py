@@ -11,7 +11,7 @@ from pathlib import Path
 
 import looped
 from looped import tasks
-from looped.evaluation import grid, stopping
+from looped.evaluation import rollout, stopping
 from looped.evaluation.measure import length_grid, measure
 from looped.rasp import programs
 from looped.rasp.trace import trace
@@ -54,7 +54,7 @@ assert rows[0].accuracy > 0.9, "it should at least know its training lengths"
 unrolled = length_grid(learned.subject, 10, 50, seed=1, max_steps=20)
 for name in ("oracle", "confidence", "threshold", "converged"):
     steps = stopping.get(name).steps(unrolled)
-    right = grid.correct_at(unrolled, steps).float().mean()
+    right = rollout.correct_at(unrolled, steps).float().mean()
     print(f"{name:<11} mean step {steps.float().mean():5.2f}  right {right:.2f}")
 
 # %% Watch it think: the decoded row after each step
