@@ -161,10 +161,11 @@ class Run:
             self._metrics.write(text.encode())
             self._metrics.flush()
 
-    def rewind(self, step: int) -> list[str]:
+    def rewind(self, step: int, evaluated: bool = True) -> list[str]:
         """Cuts the metrics back to what was known at a gradient step, and a half-written line with it.
 
-        Damaged lines among the good ones are set aside; returns a sentence if there were any.
+        Where the step is still to be evaluated, that is what was known before it. Damaged lines among the good ones are
+        set aside; returns a sentence if there were any.
         """
         good: list[bytes] = []
         bad: list[bytes] = []
@@ -172,7 +173,9 @@ class Run:
         for row, line in _lines(self.folder / METRICS):
             if row is None:
                 waiting.append(line)
-            elif row["step"] > step:
+            elif row["step"] > step or (
+                not evaluated and (row["step"], row.get("kind")) == (step, "evaluation")
+            ):
                 break
             else:
                 good.append(line)

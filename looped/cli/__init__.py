@@ -4,22 +4,22 @@ A command is one row of `COMMANDS` and one file in `looped/cli`, imported only w
 that `looped --help` answers at once. This file knows no option of any command.
 
 Exit status: 0 done, 1 done with a negative finding (`looped check` found a fault), 2 bad input or an
-unusable file, 130 interrupted, 141 the reader of the output is gone.
+unusable file, 130 interrupted, 143 terminated, 141 the reader of the output is gone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import io
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, TextIO, cast, get_type_hints
+from typing import get_type_hints
 
 from looped import __version__
 from looped.errors import QUOTED, InputError, quoted
+from looped.training.interrupt import mend_streams, status_of, terminated_as_exception
 
 # name → (module, summary), in the order a new user meets them
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -70,11 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
         os.environ.setdefault("GOMP_SPINCOUNT", "20000")
-    _mend_streams()
+    mend_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without × is no reason to crash
     try:
-        status = _dispatch(words)
+        with terminated_as_exception():
+            status = _dispatch(words)
         sys.stdout.flush()
         return status
     except InputError as error:
@@ -86,8 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_stdout()
         where = f": {error.filename}" if error.filename is not None else ""
         return _fail(_shortened(f"{error.strerror or error}{where}", words))
-    except KeyboardInterrupt:
-        return _fail("interrupted", status=130)
+    except KeyboardInterrupt as error:
+        return _fail("interrupted", status_of(error))
     except ValueError as error:
         if "MPLBACKEND" not in os.environ or "backend" not in str(error):
             raise
@@ -97,37 +98,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _is_want_of_memory(error):
             raise
         return _fail("there is not enough memory for this: ask for a smaller model, batch or length")
-
-
-class Lenient:
-    """A stream that drops what cannot be written: a full disk under stderr must not end a training."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Write what can be written."""
-        with contextlib.suppress(OSError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """The same for what was held back."""
-        with contextlib.suppress(OSError):
-            self._stream.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-def _mend_streams() -> None:
-    """Put something in the place of streams that are closed; what is said about the work may be lost."""
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    elif sys.__stderr__ is not None and sys.stderr is sys.__stderr__:
-        sys.stderr = cast(TextIO, Lenient(sys.stderr))
 
 
 def _dispatch(words: list[str]) -> int:

@@ -6,7 +6,7 @@ copy-fop-loop-adaptive-quick      10  oracle  uniform  1.0000 ± 0.0000   10.0
 copy-fop-loop-adaptive-quick      20  oracle  uniform  0.9891 ± 0.0047   20.0
 
 Several seeds: mean ± standard error. A single seed: Wilson's 95 % interval. Loading the runs, a progress bar, and where
-the rows go is shared with `looped discover`. Ctrl-C loses no length that is done.
+the rows go is shared with `looped discover`. Ctrl-C and SIGTERM lose no length that is done.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from looped.evaluation.rollout import DIVERGED
 from looped.evaluation.stopping import Rule
 from looped.registry import resolve, resolve_all
 from looped.tasks.families import UNIFORM
+from looped.training.interrupt import status_of
 from looped.zoo import registry
 
 R = TypeVar("R")  # a row of results
-INTERRUPTED = 130  # the exit status
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ class Shared:
 
 @dataclass(frozen=True)
 class Harvest(Generic[R]):
-    """What was measured: the rows of each run, and whether Ctrl-C ended it."""
+    """What was measured: the rows of each run, and the exit status, which is not 0 where a signal ended it."""
 
     rows: list[list[R]]
-    interrupted: bool
+    status: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Ready:
     def gather(
         self, measure: Callable[[LoadedRun, str, int], list[R]], families: Sequence[str] = (UNIFORM,)
     ) -> Harvest[R]:
-        """Measure every run on every input distribution and length; Ctrl-C keeps what is done."""
+        """Measure every run on every input distribution and length; Ctrl-C and SIGTERM keep what is done."""
         rows: list[list[R]] = [[] for _ in self.loaded]
         parts = list(itertools.product(range(len(self.loaded)), families, self.lengths))
         try:
@@ -96,11 +96,11 @@ class Ready:
                     rows[i] += measure(self.loaded[i], family, length)
                     named = self.args.runs[i].name + ("" if family == UNIFORM else f" {family}")
                     bar.done(f"{named}: length {length}")
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             if not any(rows):
                 raise
-            return Harvest(rows, interrupted=True)
-        return Harvest(rows, interrupted=False)
+            return Harvest(rows, status_of(error))
+        return Harvest(rows)
 
     def deliver(
         self, found: Harvest[R], as_json: Callable[[R], dict[str, Any]], show: Callable[[list[list[R]]], None]
@@ -112,22 +112,25 @@ class Ready:
                 "precision": self.args.precision,
                 "wall_seconds": round(time.monotonic() - self.began, 3),
                 "runs": [each.origin() for each in self.loaded],
-                **({"interrupted": True} if found.interrupted else {}),
+                **({"interrupted": True} if found.status else {}),
             },
             "rows": [as_json(row) for rows in found.rows for row in rows],
         }
-        if self.args.json:
-            print_json(result)
-        else:
-            show(found.rows)
-        if (out := self.args.out) is not None:  # last: a full disk loses no row
-            if found.interrupted and out.exists():  # what was measured whole stays
-                out = out.with_name(f"{out.name}.partial")
-            checkpoints.write(out, (json.dumps(result, indent=1) + "\n").encode())
+        try:
+            if (out := self.args.out) is not None:
+                if found.status and out.exists():  # what was measured whole stays
+                    out = out.with_name(f"{out.name}.partial")
+                checkpoints.write(out, (json.dumps(result, indent=1) + "\n").encode())
+        finally:  # a full disk loses no row, nor does a closed stdout
+            if self.args.json:
+                print_json(result)
+            else:
+                show(found.rows)
+        if out is not None:
             note(f"wrote {out}")
-        if found.interrupted:
+        if found.status:
             note("looped: interrupted; this is what was measured until then")
-        return INTERRUPTED if found.interrupted else 0
+        return found.status
 
 
 def ready(args: Shared, command: str) -> Ready:

@@ -13,7 +13,7 @@ Shapes: S seeds, N rows, L positions, W positions from the first that counts, R 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -258,6 +258,7 @@ def generates_exactly(
     eos: int,
     *,
     chunk: int | None = None,
+    on_step: Callable[[], None] = lambda: None,
 ) -> Bool[Tensor, "S N"]:
     """Which rows of an NTP batch `generate` would answer right, in one pass: the batch holds their beginnings."""
     seeds, (rows, size) = weights.embed.shape[0], batch.tokens.shape
@@ -266,7 +267,8 @@ def generates_exactly(
     for first in range(0, rows, chunk):
         part = batch.rows(slice(first, first + chunk))
         start = window_start(part.loss_mask)
-        *_, h = model.unroll(weights, part.tokens.expand(seeds, -1, -1), loops)
+        for h in model.unroll(weights, part.tokens.expand(seeds, -1, -1), loops):  # noqa: B007
+            on_step()
         likeliest = model.readout(weights, h[:, :, start:].contiguous()).argmax(-1)
         found.append(greedily_right(likeliest, part.targets[:, start:], part.loss_mask[:, start:], eos))
     return torch.cat(found, dim=1)

@@ -84,6 +84,7 @@ class Subject:
     trained_max_length: int
     recipe: str = ""
     loops: Loops = PLAIN  # how many steps its training gave a problem
+    on_step: Callable[[], None] = lambda: None  # called between loop steps; what it raises ends a measurement
 
     def row(
         self, seed: int, length: int, stop: str, accuracy: float, samples: int, steps: float, family: str
@@ -209,9 +210,10 @@ def length_grid(
         first = int(batch.steps.min()) if only_oracle else 1
         grids.append(
             rollout.unroll_grid(
-                subject.model, subject.weights, batch, max_steps, motion=motion, read_from=first
+                subject.model, subject.weights, batch, max_steps,
+                motion=motion, read_from=first, on_step=subject.on_step,
             )
-        )
+        )  # fmt: skip
     return rollout.join(grids)
 
 
@@ -279,12 +281,16 @@ def _generated(
             from looped.evaluation import universal  # here: it needs the fast engine's model
 
             most = max(oracle_steps(subject, n) for n in (length, subject.trained_max_length))
-            right, took = universal.exact(subject.model, subject.weights, batch, most, eos)
+            right, took = universal.exact(
+                subject.model, subject.weights, batch, most, eos, on_chunk=subject.on_step
+            )
             correct.append(right)
             steps.append(took)
             continue
         loops = int(batch.steps[0])
-        right = decode.generates_exactly(subject.model, subject.weights, batch, loops, eos)
+        right = decode.generates_exactly(
+            subject.model, subject.weights, batch, loops, eos, on_step=subject.on_step
+        )
         correct.append(right)
         steps.append(torch.full_like(right, loops, dtype=torch.long))
     return torch.cat(correct, dim=1), torch.cat(steps, dim=1)

@@ -19,7 +19,7 @@ Shapes: S seeds, T loop steps, N examples (R still in the loop), L positions, W 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -234,11 +234,13 @@ def unroll_grid(
     chunk: int | None = None,
     motion: bool = False,
     read_from: int = 1,
+    on_step: Callable[[], None] = lambda: None,
 ) -> StepGrid:
     """Runs every row of an unstacked batch for `max_steps` steps, all seeds side by side.
 
     With `motion`, also how far states move. Nothing is read before step `read_from`. `chunk`
-    rows go through the loop at a time: as many as fit the memory bound, unless given.
+    rows go through the loop at a time: as many as fit the memory bound, unless given. `on_step` is called after each
+    step.
     """
     if max_steps < 1:
         raise InputError(f"the number of loop steps must be at least 1, not {max_steps}")
@@ -257,6 +259,7 @@ def unroll_grid(
         roll = Rollout(model, weights, batch.rows(here), motion=motion)
         for t in range(max_steps):
             h = roll.advance()
+            on_step()
             if t + 1 < read_from:
                 continue
             correct[:, t, here], surprise[:, t, here] = roll.correct, roll.reading.surprise

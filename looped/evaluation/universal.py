@@ -10,6 +10,8 @@ Shapes: S seeds, N rows, L positions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -26,7 +28,13 @@ STACKS = 4  # an encoder, a decoder with its look at it, and two masks: times th
 
 @torch.inference_mode()
 def exact(
-    model: SeedModel, weights: SeedWeights, batch: Batch, most: int, eos: int
+    model: SeedModel,
+    weights: SeedWeights,
+    batch: Batch,
+    most: int,
+    eos: int,
+    *,
+    on_chunk: Callable[[], None] = lambda: None,
 ) -> tuple[Bool[Tensor, "S N"], Float[Tensor, "S N"]]:
     """Which greedy answers are right at every token, and the mean loop steps of a position of question and answer."""
     assert isinstance(model, StackedUniversal)
@@ -35,6 +43,7 @@ def exact(
     chunk = max(1, rows_at_once(model.config, seeds, size, batch.tokens.device) // STACKS)
     right, steps = [], []
     for first in range(0, rows, chunk):
+        on_chunk()
         part = batch.rows(slice(first, first + chunk))
         mask = part.loss_mask.expand(seeds, -1, -1)
         said = model.answer(weights, part.tokens.expand(seeds, -1, -1), mask, most)

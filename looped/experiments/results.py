@@ -20,6 +20,7 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,16 +102,17 @@ def make(
     run: Path,
     plan: MeasurementPlan,
     device: torch.device,
-    on_length: Callable[[int], None] = lambda length: None,
+    on_step: Callable[[], None] = lambda: None,
     part: Path | None = None,
 ) -> dict[str, Any]:
-    """Measure a trained run as planned; `on_length` hears of every length that is done.
+    """Measure a trained run as planned; `on_step` is called between loop steps, and what it raises ends it.
 
     What is measured is kept in the file `part`, and the same call goes on from there.
     """
     loaded = load(run, device, plan.precision)
+    subject = replace(loaded.subject, on_step=on_step)
     for family in plan.families:
-        check(loaded.subject, plan.lengths, plan.samples, stops=plan.stops, family=family)
+        check(subject, plan.lengths, plan.samples, stops=plan.stops, family=family)
     way = f"{PRECISIONS[loaded.products]} {device.type} {devices.commit()}"  # of which a result names one
     partial = PartialResult(part, loaded.seeds, way)
     rows: Rows = []
@@ -118,12 +120,12 @@ def make(
         found = partial.get(family, length)
         if found is None:
             start = time.monotonic()
-            found = _MEASURES[plan.kind](loaded.subject, plan, family, length)
+            found = _MEASURES[plan.kind](subject, plan, family, length)
             if plan.kind == "halting" and (named := variant(loaded.seeds[0].config)):
                 found = [{**row, "variant": named} for row in found]
             partial.put(family, length, found, time.monotonic() - start)
+            on_step()
         rows += found
-        on_length(length)
     origin = {
         **devices.facts(device),
         "precision": PRECISIONS[loaded.products],

@@ -32,7 +32,7 @@ from looped import devices, locks, registry, runs
 from looped.errors import InputError
 from looped.experiments import queue, results
 from looped.experiments.queue import Job
-from looped.training.interrupt import Interrupt
+from looped.training.interrupt import Interrupt, mend_streams
 from looped.training.progress import Lines
 from looped.training.trainer import Cadence, train
 
@@ -50,6 +50,7 @@ class AllSeedsStopped(Exception):
 
 def main(words: Sequence[str] | None = None) -> int:
     """Work on the job the words name; returns the exit status."""
+    mend_streams()
     args = _parser().parse_args(words)
     root, name = args.job.parent.parent, args.job.stem
     lock = locks.hold(args.job.with_suffix(".lock"))
@@ -92,16 +93,15 @@ def work(root: Path, job: Job, device_name: str, stop: Callable[[], bool]) -> No
         if summary.ending != "finished":
             raise StopRequested
 
-    def measured(length: int) -> None:
+    def check() -> None:
         if stop():
             raise StopRequested
 
     for plan in missing:
-        if stop():
-            raise StopRequested
+        check()
         print(f"measuring {job.name}: {plan.name}", file=sys.stderr, flush=True)
         part = queue.part_file(root, job, plan)
-        result = results.make(folder, plan, device, measured, part)
+        result = results.make(folder, plan, device, check, part)
         results.write(results.file_of(Path(job.results), job.name, plan), result)
         part.unlink(missing_ok=True)
 

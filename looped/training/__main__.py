@@ -21,7 +21,7 @@ from looped import devices, registry
 from looped.errors import InputError
 from looped.training import recipes
 from looped.training import world as worlds
-from looped.training.interrupt import Interrupt
+from looped.training.interrupt import Interrupt, mend_streams
 from looped.training.progress import Lines
 from looped.training.trainer import train
 from looped.training.world import World
@@ -29,6 +29,7 @@ from looped.training.world import World
 
 def main(words: Sequence[str] | None = None) -> int:
     """Trains as the words say; the exit status is that of `looped train`."""
+    mend_streams()
     args, world = _parser().parse_args(words), World()
     try:
         config = recipes.from_program(recipes.asked(args.task, args.method, args.recipe), args.init)

@@ -20,7 +20,7 @@ from torch import Tensor
 from looped import registry
 from looped.checkpoints import Metadata, Shapes
 from looped.errors import InputError
-from looped.evaluation.measure import Subject, measure
+from looped.evaluation.measure import Row, Subject, measure
 from looped.runs import Run, load_seed, number, read_metrics
 from looped.tables import html_facts, html_table
 from looped.tasks.base import LONGEST
@@ -33,6 +33,7 @@ from looped.training.progress import Listener, Report, SeedReport, Window
 from looped.training.world import NoOpRun, World
 
 Ending = Literal["finished", "interrupted", "time limit", "every seed stopped"]
+LOOK_S = 1.0  # seconds between two looks for a request to stop during an evaluation
 LARGEST_SHARE = 0.05  # of the time that may go into checkpoints made by the clock
 
 
@@ -109,6 +110,10 @@ def train(
                 listener.end()
 
 
+class _EvaluationStopped(Exception):
+    """Raised out of an evaluation that was asked to stop."""
+
+
 class _Training:
     """One session of a run."""
 
@@ -131,6 +136,7 @@ class _Training:
         self.window = Window(len(config.seeds), device)
         self.watch = Watch(self.engine)
         self.clock = Clock(config)
+        self.owes_evaluation = False  # a request to stop came during the evaluation of the present step
         self.before = 0.0  # seconds of earlier sittings
         self.started = time.monotonic()
         self.reported = (0, self.started)  # step and time of the last report
@@ -147,31 +153,35 @@ class _Training:
         self._resume()
         engine, steps = self.engine, self.config.steps
         deadline = None if time_limit_s is None else self.started + time_limit_s
-        first, ending = engine.done, self._ending(stop, deadline)
+        first = engine.done, self.owes_evaluation
+        if self.owes_evaluation and not stop():
+            self._evaluate(stop)
+        ending = self._ending(stop, deadline)
         while ending is None:
             self.window.add(engine.step())
             last = engine.done == steps
             if engine.done % self.report_steps == 0 or last:
                 self._report()
             if engine.done % self.evaluate_steps == 0 or last:
-                self._evaluate()
+                self._evaluate(stop)
             ending = self._ending(stop, deadline)
             if ending is None and self._save_is_due():
                 self._save()
-        if engine.done > first or not self._seeds_are_there():
+        if (engine.done, self.owes_evaluation) != first or not self._seeds_are_there():
             self._save()
-            self._save_seeds()
+            if engine.done < steps or not self.owes_evaluation:  # seeds of the last step say that all is done
+                self._save_seeds()
         return self._summary(ending)
 
     def _ending(self, stop: Callable[[], bool], deadline: float | None) -> Ending | None:
         return self.world.from_leader(lambda: self._own_ending(stop, deadline))
 
     def _own_ending(self, stop: Callable[[], bool], deadline: float | None) -> Ending | None:
-        if self.engine.done >= self.config.steps:
+        if self.engine.done >= self.config.steps and not self.owes_evaluation:
             return "finished"
         if self.watch.all_stopped:
             return "every seed stopped"
-        if stop():
+        if stop() or self.owes_evaluation:
             return "interrupted"
         if deadline is not None and time.monotonic() >= deadline:
             return "time limit"
@@ -204,23 +214,42 @@ class _Training:
             self.run.log([{"kind": "stopped", "step": step, "seed": seed, "why": self.watch.stopped[seed]}])
             self._note(f"seed {seed} was stopped at step {step}: {self.watch.stopped[seed]}")
 
-    def _evaluate(self) -> None:
+    def _evaluate(self, stop: Callable[[], bool]) -> None:
+        """Measure what the present weights can do; a request to stop ends it, and leaves it for the next session."""
+
+        looked = time.monotonic()
+
+        def check() -> None:
+            nonlocal looked
+            if time.monotonic() - looked > LOOK_S:
+                looked = time.monotonic()
+                if stop():
+                    raise _EvaluationStopped
+
+        self.owes_evaluation = True
+        try:
+            rows = self._measured(check)
+        except _EvaluationStopped:
+            return
+        self.owes_evaluation = False
+        self.run.log([{"kind": "evaluation", "step": self.engine.done, **row.as_dict()} for row in rows])
+        for listener in self.listeners:
+            listener.evaluation(self.engine.done, rows)
+        self.reported = self.engine.done, time.monotonic()  # evaluation is no step's time
+
+    def _measured(self, on_step: Callable[[], None]) -> list[Row]:
         config, task = self.config, self.engine.task
         model, prepared = self.engine.evaluated()
         subject = Subject(
             task, self.engine.method, model, prepared, config.seeds, config.max_length, config.recipe,
-            self.engine.law,
+            self.engine.law, on_step,
         )  # fmt: skip
         longest = config.max_length
         lengths = [n for n in dict.fromkeys((longest, longest * 3 // 2, longest * 2)) if n <= LONGEST]
         if config.model.positions in ("learned", "randomised"):
             room = config.model.max_positions - self.engine.method.pause
             lengths = [n for n in lengths if task.row_size(n) <= room]
-        rows = measure(subject, lengths, self.cadence.samples, seed=0, stops=config.stops) if lengths else []
-        self.run.log([{"kind": "evaluation", "step": self.engine.done, **row.as_dict()} for row in rows])
-        for listener in self.listeners:
-            listener.evaluation(self.engine.done, rows)
-        self.reported = self.engine.done, time.monotonic()  # evaluation is no step's time
+        return measure(subject, lengths, self.cadence.samples, seed=0, stops=config.stops) if lengths else []
 
     def _note(self, sentence: str) -> None:
         for listener in self.listeners:
@@ -262,7 +291,8 @@ class _Training:
             restore_state(self.engine, self.window, tensors, number(metadata, "step") or 0)
             self.watch.restore(tensors, metadata)
             self.before = _seconds(metadata) or 0.0
-        aside += self.run.rewind(self.engine.done)
+            self.owes_evaluation = metadata.get("owes") == "evaluation"
+        aside += self.run.rewind(self.engine.done, evaluated=not self.owes_evaluation)
         self.reported = self.engine.done, time.monotonic()
         for listener in self.listeners:
             listener.begin(self.config, self.run.folder, self.engine.done)
@@ -282,6 +312,7 @@ class _Training:
             "step": str(self.engine.done),
             "seconds": repr(self.seconds),
             "device": self.engine.device.type,
+            **({"owes": "evaluation"} if self.owes_evaluation else {}),
             **notes,
         }
         self.run.save_state(tensors, metadata)

@@ -128,7 +128,7 @@ class NoOpRun(Run):
     def log(self, rows: Sequence[Mapping[str, object]]) -> None:
         """The leader does."""
 
-    def rewind(self, step: int) -> list[str]:
+    def rewind(self, step: int, evaluated: bool = True) -> list[str]:
         """The leader does."""
         return []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -54,12 +53,10 @@ def part_of(root: Path, job: Job, plan: MeasurementPlan) -> Path:
 def measure(root: Path, job: Job, plan: MeasurementPlan, most: int) -> int:
     """Measures so many more lengths and is killed, unless that was all."""
     part = part_of(root, job, plan)
-    known = len(json.loads(part.read_text())["parts"]) if part.exists() else 0
-    heard: list[int] = []
+    known = results.kept_lengths(part)
 
-    def killed(length: int) -> None:
-        heard.append(length)
-        if len(heard) == known + most < len(plan.lengths):
+    def killed() -> None:
+        if results.kept_lengths(part) == known + most < len(plan.lengths):
             raise KeyboardInterrupt
 
     try:

@@ -21,6 +21,7 @@ import torch
 from looped import checkpoints, runs
 from looped.errors import InputError
 from looped.evaluation.measure import Row
+from looped.experiments import queue
 from looped.fast.engine import Engine
 from looped.training import trainer
 from looped.training.config import TrainConfig
@@ -218,6 +219,43 @@ def test_signals_finish_the_step_and_save(tiny, tmp_path: Path, number: int, sta
         summary = train(tiny(), tmp_path, cadence=OFTEN, listeners=[Sender()], stop=asked)
     assert (summary.ending, summary.step, asked.status) == ("interrupted", 7, status)
     assert train(tiny(), tmp_path, cadence=OFTEN).ending == "finished"
+
+
+@pytest.mark.parametrize("number", [1, 3])  # the evaluation at step 20, and the one at the last step
+@pytest.mark.parametrize("then", ["goes on", "is stopped again", "is killed after the evaluation"])
+def test_an_evaluation_that_was_stopped_is_made_up_for(
+    tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, then: str
+) -> None:
+    """The state is saved at once, and the run ends with an unbroken one's weights and metrics all the same."""
+    config, calls, asked = tiny(steps=50), count(1), [False]
+    step = min(20 * number, 50)
+
+    def measure(*words: Any, **named: Any) -> list[Row]:
+        asked[0] = next(calls) == number
+        return plain(*words, **named)
+
+    train(config, tmp_path / "whole", cadence=OFTEN)
+    plain = trainer.measure
+    monkeypatch.setattr(trainer, "LOOK_S", -1.0)
+    monkeypatch.setattr(trainer, "measure", measure)
+    broken = tmp_path / "broken"
+    summary = train(config, broken, cadence=OFTEN, stop=lambda: asked[0])
+    assert (summary.ending, summary.step) == ("interrupted", step)
+    assert not [row for row in metrics(broken) if (row["kind"], row["step"]) == ("evaluation", step)]
+    assert queue.trained(broken, config) is False
+    if then == "is stopped again":
+        assert train(config, broken, cadence=OFTEN, stop=lambda: True).ending == "interrupted"
+    if then == "is killed after the evaluation":
+
+        class Killer(Listener):
+            def evaluation(self, step: int, rows: Sequence[Row]) -> None:
+                raise MemoryError
+
+        with pytest.raises(MemoryError):
+            train(config, broken, cadence=OFTEN, listeners=[Killer()])
+    assert train(config, broken, cadence=OFTEN).ending == "finished"
+    assert queue.trained(broken, config)
+    same(tmp_path / "whole", broken)
 
 
 def test_a_second_interrupt_is_a_blow() -> None:

@@ -29,6 +29,7 @@ there on. Neither can change L99, which was lost before.
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import json
 import re
@@ -343,16 +344,18 @@ def _measure(
     facts = dict(devices.facts(subject.weights.embed.device))
     if not record.holds(key, length, family, stops, samples):
         part = _Unfinished(record, [key, length, family, samples, *stops], enough)
-        rows = measure_length(
-            subject, length, family, samples, seed=seed, stops=stops, state=part.state, pause=part.pause
-        )
+        with part.kept():
+            rows = measure_length(
+                subject, length, family, samples, seed=seed, stops=stops, state=part.state, pause=part.pause
+            )
         if rows is None:
             return False
         record.put(key, [row.as_dict() for row in rows], seconds=part.seconds, facts=facts)
     samples = settings.step_samples
     if _wants_steps(model, family, settings) and not record.holds_steps(key, length, samples):
         part = _Unfinished(record, [key, length, "steps", samples], enough)
-        steps = measure_steps(subject, length, samples, seed=seed, state=part.state, pause=part.pause)
+        with part.kept():
+            steps = measure_steps(subject, length, samples, seed=seed, state=part.state, pause=part.pause)
         if steps is None:
             return False
         record.put(key, steps=steps, seconds=part.seconds, facts=facts)
@@ -366,6 +369,17 @@ class _Unfinished:
         self.state, self._before = record.left(what)
         self._record, self._what, self._enough = record, what, enough
         self._begun = self._written = time.monotonic()
+        self._last: Json | None = None  # counts that are not written yet
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """While entered, Ctrl-C or SIGTERM writes the last whole counts first."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self._last is not None:
+                self._record.leave(self._what, self._last, self.seconds)
+            raise
 
     @property
     def seconds(self) -> float:
@@ -375,7 +389,8 @@ class _Unfinished:
     def pause(self, state: Json) -> bool:
         """Whether to stop; the partial counts are saved then, and every now and then."""
         stop = self._enough()
+        self._last = copy.deepcopy(state)  # the next part is counted into it
         if stop or time.monotonic() - self._written > SAVE_EVERY:
-            self._record.leave(self._what, state, self.seconds)
-            self._written = time.monotonic()
+            self._record.leave(self._what, self._last, self.seconds)
+            self._written, self._last = time.monotonic(), None
         return stop
