@@ -20,6 +20,8 @@ test: lint ## style, types, prose, import direction, then the tests that are nei
 	$(BIN)/pytest -n $(WORKERS) -m "not slow and not gpu"
 
 test-all: lint ## the same with every test that this machine can run
+	@# The fuzzer has wheels for some machines; elsewhere its test is skipped.
+	-@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c constraints.txt atheris
 	$(BIN)/pytest -n $(WORKERS)
 
 lint: $(STAMP) ## style, types, prose and import direction only

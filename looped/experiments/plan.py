@@ -207,7 +207,7 @@ def read_sweep(path: Path, python: bool = False) -> SweepFile:
         data = _executed(path) if python else serial.read(path, "a file of runs", LARGEST_FILE)
         return parse_sweep(data, str(path))
     except InputError as error:  # it may quote the file, which may hold anything
-        sentence = " ".join(str(error).split())
+        sentence = "".join(filter(str.isprintable, " ".join(str(error).split())))
         cut = sentence[:LONGEST_SENTENCE] + "…" if len(sentence) > LONGEST_SENTENCE else sentence
         raise InputError(cut) from None
 
