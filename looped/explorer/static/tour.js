@@ -12,7 +12,7 @@ const STOPS = [
   },
   {
     title: "The program beside it", models: ["copy-long", "copy-compiled"], q: "101100101", at: "pair",
-    text: "The right-hand grid shows a program that people wrote for the same task. It repeats one step too: here it moves all bits one place to the right. A trained network has seen questions and answers alone, never these steps. Compare the two pictures.",
+    text: "The second grid shows a program that was written by hand for the same task. It repeats one step too: here it moves all bits one place to the right. A trained network has seen questions and answers alone, never these steps. Compare the two pictures.",
     seen: (run) => `The network stops after step ${run.stop}${run.traced ? `, the program is done after step ${run.traced}` : ""}. Networks need not work as the program does: look at other models of the list.`,
   },
   {

@@ -68,7 +68,7 @@ export function rules(run, go) {
     mark.textContent = rule.correct ? "✓ " : "✗ ";
     said.className = "mono";
     said.title = rule.answer;
-    said.append(mark, `${shorten(rule.answer || EMPTY, 24)}${rule.meaning && ` = ${rule.meaning}`}`);
+    said.append(mark, `${shorten(rule.answer || EMPTY, 18)}${rule.meaning && ` = ${rule.meaning}`}`);
     row.append(name, step, said);
     return row;
   }));
