@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 GOOD, BAD = "#0072B2", "#D55E00"  # told apart in colour blindness too
+LONGEST = 40  # characters of a text that is not broken into lines
 STRONGEST = 0.45  # of a fill: text of either theme can be read on it
 
 
@@ -35,7 +36,8 @@ class Cell:
         if self.bold:
             style += "font-weight:bold;"
         note = f' title="{html.escape(self.note)}"' if self.note else ""
-        code = f'<code style="color:inherit;background:none">{html.escape(self.text)}</code>'
+        wrap = ";word-break:break-all;white-space:normal" if len(self.text) > LONGEST else ""
+        code = f'<code style="color:inherit;background:none{wrap}">{html.escape(self.text)}</code>'
         return f'<td style="{style}"{note}>{code}</td>'
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from looped.tables import BAD, GOOD, Cell, html_table
+from looped.vocab import EOS
 
 MOST_SHOWN = 60  # steps and positions of a table
 
@@ -142,8 +143,13 @@ class StepSequence(Iterator[Step]):
 
 def _cells(step: Step, width: int) -> list[Cell]:
     tokens = zip(step.row, step.confidence, step.changed, strict=True)
-    cells = [Cell(token, fill=sure**2, bold=new, note=f"{sure:.2%}") for token, sure, new in tokens]
+    cells = [Cell(token, "", _fill(token, sure), new, f"{sure:.2%}") for token, sure, new in tokens]
     return cells[:width]
+
+
+def _fill(token: str, sure: float) -> float:
+    """How blue a position is: what stands for nothing stays pale."""
+    return (0.15 if token == EOS else 1.0) * sure**2
 
 
 def shown(answer: str) -> str:
