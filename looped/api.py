@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
@@ -26,6 +26,9 @@ from looped.training.backends import Backend
 from looped.training.recipes import Recipe
 from looped.training.trainer import Summary
 from looped.training.trainer import train as train_run
+
+if TYPE_CHECKING:
+    from looped.solve.solver import Solver
 
 register = registry.register
 TaskOrName = Task | type[Task] | str  # an object, a class, a name or FILE.py:Name
@@ -118,7 +121,7 @@ class ResultRows(list[dict[str, Any]]):
 
 
 def evaluate(
-    run: Summary | str | Path,
+    run: Summary | Solver | str | Path,
     *,
     lengths: Sequence[int],
     stop: Sequence[RuleOrName] = ("oracle",),
@@ -129,7 +132,7 @@ def evaluate(
     method: MethodOrName | None = None,
     block: BlockOrName | None = None,
 ) -> ResultRows:
-    """Measure a run: a row for every length, stopping rule and seed, as result files hold them.
+    """Measure a run or a loaded model: a row for every length, stopping rule and seed, as result files hold them.
 
     A run of a task, method or block of your own needs it here, unless it is known already.
     """
@@ -137,9 +140,12 @@ def evaluate(
         if part is not None:
             known(kind, part)
     stops = [registry.resolve("stopping rule", each) if isinstance(each, str) else each for each in stop]
-    folder = run.folder if isinstance(run, Summary) else run
-    loaded = loading.load(Path(folder), devices.pick(device))
-    rows = measure(loaded.subject, list(lengths), samples, seed=seed, stops=stops)
+    if isinstance(run, (Summary, str, Path)):
+        folder = run.folder if isinstance(run, Summary) else run
+        subject = loading.load(Path(folder), devices.pick(device)).subject
+    else:
+        subject = run.subject  # where `looped.load` has put it
+    rows = measure(subject, list(lengths), samples, seed=seed, stops=stops)
     return ResultRows(row.as_dict() for row in rows)
 
 

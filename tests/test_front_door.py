@@ -90,3 +90,13 @@ def test_a_loaded_model_is_a_module_that_can_be_trained_further(name: str) -> No
     ).loss.item()
     assert after <= before
     assert solver.solve("10110").correct, "the solver keeps the loaded weights"
+
+
+def test_a_loaded_model_is_measured_as_it_is() -> None:
+    rows = looped.evaluate(looped.load("copy-compiled"), lengths=[3, 5], stop=["oracle", "halt"], samples=8)
+    assert [(row["length"], row["stop"], row["accuracy"], row["samples"]) for row in rows] == [
+        (3, "oracle", 1.0, 8),
+        (3, "halt", 1.0, 8),
+        (5, "oracle", 1.0, 8),
+        (5, "halt", 1.0, 8),
+    ]
