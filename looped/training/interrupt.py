@@ -26,7 +26,7 @@ def status_of(error: KeyboardInterrupt) -> int:
 
 @contextlib.contextmanager
 def terminated_as_exception() -> Iterator[None]:
-    """While entered, SIGTERM raises `Terminated` if nobody else handles it, so that what is done can be saved."""
+    """While entered, SIGTERM raises `Terminated` if nothing else handles it, so that what is done can be saved."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Terminated
