@@ -45,6 +45,7 @@ class PartKind:
     ours: Mapping[str, Any]  # the package's own
     known: dict[str, Any] = field(default_factory=dict)  # other people's, by the name that a run records
     files: dict[str, str] = field(default_factory=dict)  # those a person named: whole path and name
+    used: set[str] = field(default_factory=set)  # names of those that were asked for
 
 
 KINDS: dict[str, PartKind] = {}
@@ -86,11 +87,13 @@ def find(word: str, name: str) -> Any:
     alias = name.strip().replace("-", "_")  # `binary-sum` will do for `binary_sum`
     for table, key in ((kind.ours, name), (kind.ours, alias), (kind.known, name)):
         if key in table:
+            kind.used.add(key)
             return table[key]
     file, _, own = name.rpartition(":")
     for known, part in reversed(kind.known.items()):
         renamed = file and known in kind.files and known.endswith(f":{own}")  # the file that a person names
         if renamed or getattr(part, "name", None) == name:
+            kind.used.add(known)
             return part
     for point in entry_points(group=kind.group):
         if point.name == name:
@@ -112,12 +115,9 @@ def resolve(word: str, text: str) -> str:
     if not file.endswith(".py"):
         plain, equals, value = text.partition("=")
         part = find(word, plain)
-        return (
-            (plain if plain in kind.ours or plain in kind.known else register(part, kind=word))
-            + equals
-            + value
-        )
-    path = Path(file)
+        known = plain if plain in kind.ours or plain in kind.known else register(part, kind=word)
+        return known + equals + value
+    path, known = Path(file), f"{Path(file).name}:{name}"
     if not path.is_file():
         raise InputError(f"there is no file {file}: a {word} of your own is named FILE.py:Name")
     module = _run(path)
@@ -126,9 +126,13 @@ def resolve(word: str, text: str) -> str:
             key for key, each in vars(module).items() if _is_own(module, each) and not key.startswith("_")
         ]
         raise InputError(f"{file} has no {name[:60]!r}; {_listed(name, offered, 'it has')}")
-    known = f"{path.name}:{name}"
+    whole = f"{path.resolve()}:{name}"
+    if kind.files.get(known, whole) != whole:
+        raise InputError(
+            f"{kind.files[known]} and {whole} would both be known as {known}: rename one of the files"
+        )
     kind.known[known] = accepted(kind, getattr(module, name), f"{name} of {file}")
-    kind.files[known] = f"{path.resolve()}:{name}"
+    kind.files[known] = whole
     return known + equals + value
 
 
@@ -174,12 +178,21 @@ def resolve_named(files: Iterable[str]) -> None:
         resolve(word, path)
 
 
-def resolve_all(words: Mapping[str, tuple[str, ...] | str]) -> None:
-    """Make known what a command's options name, by kind."""
-    for word, texts in words.items():
-        for text in (texts,) if isinstance(texts, str) else texts:
-            if text:
-                resolve(word, text)
+class NamedParts:
+    """What a command's options name, by kind: made known at once; `check` complains of what nothing has asked for."""
+
+    def __init__(self, **texts: Iterable[str]) -> None:
+        self._names = [(word, resolve(word, text)) for word, each in texts.items() for text in each]
+        for word, name in self._names:
+            KINDS[word].used.discard(name)
+
+    def check(self) -> None:
+        """Raise if a part was named that no run needs."""
+        for word, name in self._names:
+            if name not in KINDS[word].used:
+                raise InputError(
+                    f"no run here was trained with the {word} {name}: leave out {KINDS[word].option}"
+                )
 
 
 def accepted(kind: PartKind, found: Any, what: str) -> Any:

@@ -48,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """What another process would not know."""
     for word, kind in registry.KINDS.items():
-        monkeypatch.setitem(registry.KINDS, word, replace(kind, known={}, files={}))
+        monkeypatch.setitem(registry.KINDS, word, replace(kind, known={}, files={}, used=set()))
 
 
 # --- the command line ----------------------------------------------------------------------------------------
@@ -102,6 +102,28 @@ def test_a_file_may_be_renamed(cli, folder: Path, monkeypatch: pytest.MonkeyPatc
     done = cli("solve", "other.py:DigitSum", "210", "--model", "run", "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["task"] == "digit_sum"
+
+
+def test_a_part_that_no_run_needs_is_refused(cli, folder: Path) -> None:
+    task, block = ("--task", "my_tasks.py:DigitSum"), ("--block", "my_blocks.py:SwiGLU")
+    for words in (
+        ("evaluate", "copy-long", *task),
+        ("solve", "copy", "101", *block),
+        ("explore", "--no-open", *task),
+    ):
+        refused = cli(*words)
+        assert refused.code == 2
+        assert "no run here was trained with the " in refused.err
+
+
+def test_two_files_of_one_name_are_not_mixed_up(cli, folder: Path) -> None:
+    (folder / "other").mkdir()
+    shutil.copy("my_tasks.py", "other")
+    runs = [{"task": "my_tasks.py:DigitSum"}, {"task": "other/my_tasks.py:DigitSum"}]
+    (folder / "sweep.json").write_text(json.dumps(runs))
+    refused = cli("sweep", "sweep.json", "--dry-run")
+    assert refused.code == 2
+    assert "would both be known as my_tasks.py:DigitSum: rename one of the files" in refused.err
 
 
 def test_a_method_and_a_rule_from_a_file(cli, folder: Path) -> None:

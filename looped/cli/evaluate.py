@@ -30,7 +30,7 @@ from looped.evaluation.loading import LARGEST_SEED, LoadedRun, Precision, diverg
 from looped.evaluation.measure import Row, check, measure, over_seeds, usual_stops, wilson
 from looped.evaluation.rollout import DIVERGED
 from looped.evaluation.stopping import Rule
-from looped.registry import resolve, resolve_all
+from looped.registry import NamedParts, resolve
 from looped.tasks.families import UNIFORM
 from looped.training.interrupt import status_of
 from looped.zoo import registry
@@ -144,9 +144,10 @@ def ready(args: Shared, command: str) -> Ready:
         checkpoints.check_writable(args.out)
     if not args.runs:
         raise InputError(f"looped {command} needs a RUN: a run's folder or a checkpoint of one seed")
-    resolve_all({"task": args.task, "method": args.method, "block": args.block})
+    given = NamedParts(task=args.task, method=args.method, block=args.block)
     began = time.monotonic()
     loaded = [load(_found(path), device, args.precision) for path in args.runs]
+    given.check()
     for each in loaded:
         _check_alive(each, min(lengths))
     return Ready(args, lengths, device, loaded, began)

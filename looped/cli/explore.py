@@ -14,7 +14,7 @@ from typing import Annotated
 
 from looped.cli.arguments import Option, OwnPart
 from looped.cli.output import note, print_json
-from looped.registry import resolve, resolve_all
+from looped.registry import NamedParts, resolve
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,12 @@ def run(args: ExploreArgs) -> int:
     from looped.explorer.app import Explorer
     from looped.explorer.security import Token
 
-    resolve_all({"task": args.task, "method": args.method, "block": args.block})
+    given = NamedParts(task=args.task, method=args.method, block=args.block)
     stops = [resolve("stopping rule", name) for name in args.stop]
     bound = app.listen(args.port)  # a complaint about the port comes before models are read
     with bound:
         registry = models.all_models(args.model)
+        given.check()
         for problem in registry.problems:
             note(f"left out: {problem}")
 

@@ -33,7 +33,7 @@ from looped.evaluation.length_sweep import (
 from looped.evaluation.length_sweep.record import LEVELS, SweepRecord
 from looped.evaluation.loading import Precision, parse_lengths
 from looped.evaluation.measure import over_seeds
-from looped.registry import resolve, resolve_all
+from looped.registry import NamedParts, resolve
 from looped.tasks.families import UNIFORM
 
 
@@ -103,7 +103,7 @@ def _measured(args: LengthSweepArgs) -> tuple[SweepRecord, bool]:
     if not args.limit >= 0:
         raise InputError(f"--limit must be 0 seconds or more, not {args.limit}")
     lengths = tuple(parse_lengths(args.lengths)) if args.lengths else ()
-    resolve_all({"task": args.task, "method": args.method, "block": args.block})
+    given = NamedParts(task=args.task, method=args.method, block=args.block)
     stops = tuple(resolve("stopping rule", name) for name in args.stop)
     settings = SweepSettings(
         lengths, args.samples, args.families, stops, args.floor, args.step_samples, args.seed
@@ -111,6 +111,7 @@ def _measured(args: LengthSweepArgs) -> tuple[SweepRecord, bool]:
     with progress() as bar:
 
         def started(record: SweepRecord, keys: Sequence[str]) -> None:
+            given.check()
             planned = [record.runs[key] for key in keys]
             bar.total = sum(len(run["lengths"]) * len(run["families"]) for run in planned)
 

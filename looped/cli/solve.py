@@ -25,6 +25,7 @@ from looped import devices, files, registry, tasks
 from looped.cli.arguments import Option, OwnPart, Positional
 from looped.cli.output import note, print_json
 from looped.errors import InputError
+from looped.registry import NamedParts
 from looped.solve import Answer, Solver, answer, load
 from looped.solve.answers import Step, shown
 from looped.solve.solver import steps
@@ -63,10 +64,11 @@ class SolveArgs:
 
 def run(args: SolveArgs) -> int:
     """Answer and print, batch by batch."""
-    registry.resolve_all({"method": args.method, "block": args.block})
+    given = NamedParts(method=args.method, block=args.block)
     task = tasks.get(registry.resolve("task", args.task))
     stop = args.stop and registry.resolve("stopping rule", args.stop)
     solver = load(own(task.name, args.model), devices.pick(args.device))
+    given.check()
     if solver.task is not task:
         raise InputError(f"{args.model} is a model for {solver.task.name}, not for {task.name}")
     answer(solver, [], stop)  # a complaint about the rule comes before any question is read
