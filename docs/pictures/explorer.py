@@ -71,7 +71,8 @@ def _animate(page: Page, path: Path) -> None:
     for step in range(stop + 1):
         page.locator("#step").evaluate(SCRUB, str(step))
         frames.append(_picture(page.locator("#stage").screenshot()))
-    colours = frames[stop // 2].quantize(COLOURS)  # the same for all: what stands still then costs nothing
+    # The same colours for all: what stands still then costs nothing.
+    colours = frames[stop // 2].quantize(COLOURS, Image.Quantize.MAXCOVERAGE)
     frames = [frame.quantize(palette=colours, dither=Image.Dither.NONE) for frame in frames]
     frames[0].save(
         path,
