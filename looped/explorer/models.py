@@ -102,13 +102,12 @@ def describe_task(task: Task) -> dict[str, object]:
     solved = task.format_answer(task.solve(task.parse(task.example)))
     return {
         "name": task.name,
-        "summary": task.summary,
+        "summary": task.summary.rstrip("."),
         "example": task.example,
         "solved": solved,
         "meaning": task.meaning(solved),
         "formula": task.steps_formula,
         "families": list(task.families),
-        "paper_length": task.paper.max_length,
     }
 
 

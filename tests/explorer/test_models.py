@@ -10,6 +10,7 @@ from looped.errors import InputError
 from looped.explorer import models
 from looped.explorer.models import ModelRegistry
 from looped.explorer.security import Limits
+from looped.tasks import Task
 from looped.zoo import registry as zoo
 
 
@@ -65,6 +66,19 @@ def test_a_task_is_described_with_a_worked_example() -> None:
         "01001",
         "18, least significant first",
     )
+
+
+def test_a_sentence_of_a_task_of_ones_own_is_told_without_its_full_stop() -> None:
+    class Last(Task):
+        """The last bit."""
+
+        symbols = "01"
+
+        def solve(self, question: list[str]) -> list[str]:
+            return question[-1:]
+
+    told = models.describe_task(Last())
+    assert (told["summary"], told["solved"]) == ("The last bit", str(told["example"])[-1])
 
 
 def test_every_shipped_model_can_be_asked_and_tells_what_was_measured() -> None:

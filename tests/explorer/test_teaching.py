@@ -79,7 +79,7 @@ def test_the_strip_says_what_is_asked_with_an_example(visit: Visit) -> None:
     task = page.inner_text("#what-task")
     assert task.startswith("Multiplication: 1 or 2 binary digits times n digits")
     assert "11*110 → 01001 = 18, least significant first" in task
-    assert "T(n) = n1·n steps" in task
+    assert "A question of length n gets T(n) = n1·n steps." in task
     assert page.inner_text("#meaning") == "= 15, least significant first"
     page.click("#what summary")
     assert not page.is_visible("#what-task")

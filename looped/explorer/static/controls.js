@@ -5,8 +5,8 @@ const MANY_TIMES = 10; // how far past the training length the slider goes
 const UNTRAINED = 60; // and for a model that was never trained
 
 const FAMILIES = {
-  uniform: "random", zeros: "all zeros", ones: "all ones", repeated: "one symbol over and over", carry: "longest carry",
-  "no-carry": "carry never born", few: "three symbols", distinct: "all different",
+  uniform: "random", zeros: "all zeros", ones: "all ones", repeated: "one symbol repeated", carry: "longest carry",
+  "no-carry": "no carries", few: "three symbols", distinct: "all different",
 };
 
 export class Controls {

@@ -5,15 +5,16 @@ const OPEN_AFTER = 250, CLOSE_AFTER = 250; // milliseconds of pointing, and of h
 /** name: [title, explanation]. Stopping rules have their own names; the table of rules and the charts link to them. */
 const TERMS = {
   task: ["Task", "The kind of question: what is given and what is to be answered. Every model here was made for one task."],
-  model: ["Model", "The network that answers. The first in the list is the one that looped.load gives for the task; a compiled one was not trained, its weights were written from the program."],
+  model: ["Model", "The network that answers. The first in the list is the one that looped.load gives for the task; long, fast, paper and quick are recipes of training. A compiled one was not trained: its weights were written from the program."],
   question: ["Question", "What the network is asked, as you would type it for looped solve. Enter asks it."],
   inputs: ["Inputs", "How a question is drawn. Random draws every symbol evenly. The other choices are special cases that can be harder: all zeros, all ones, the longest carry of an addition, and so on."],
   length: ["Length", "How long the question is, in the task's own measure n: bits, or digits of each number. The dotted line is the longest length of the training."],
   stretch: ["Run for", "How many steps are computed, as a multiple of those after which the answer is due. Running on shows whether the network holds it."],
-  steps: ["T(n)", "The number of steps that the paper gives a question of length n: as many as a program needs that repeats one step. Some models here were trained with another number, for example one step for every symbol of the question; then the answer is due after that many."],
+  steps: ["T(n)", "The number of steps that a question of length n gets: as many as a program needs that repeats one step. Some models here were trained with another number, for example one step for every symbol of the question; then the answer is due after that many."],
   loop: ["Loop", "The network is one block of a few layers. Its output is fed back into the same block, again and again, so a longer question can simply get more steps."],
   step: ["Step", "One pass through the block. Row 3 of the grid is what would be read if the loop ended after step 3."],
   position: ["Position", "One place of the text that the network reads and writes. All positions are computed at the same time."],
+  rows: ["Row and want", "Row is what the network is fed: the question, the sign >, and room for the answer. Want is the correct answer, which the network does not see. The sign # stands for nothing: there the answer is over. In and prep are what there is before the first step."],
   mark: ["The sign >", "The end of the question. The answer begins in this column; what stands to the left of it is not part of the answer."],
   right: ["Right", "The symbol that would be read here is the one of the correct answer."],
   early: ["Not yet", "The loop is still running, and this symbol is not the one of the answer yet. That is no mistake: a correct program looks like this before it is done."],

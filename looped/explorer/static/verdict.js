@@ -12,7 +12,7 @@ export function task({ name, summary, example, solved, meaning, formula }) {
   const words = name.replaceAll("_", " ");
   bold.textContent = words[0].toUpperCase() + words.slice(1);
   asked.textContent = example; answer.textContent = solved || EMPTY;
-  $("what-task").replaceChildren(bold, `: ${summary}. For example, `, asked, " → ", answer, meaning && ` = ${meaning}`, ". The paper gives a question of length n ", term("steps", "T(n)"), ` = ${formula} steps.`);
+  $("what-task").replaceChildren(bold, `: ${summary}. For example, `, asked, " → ", answer, meaning && ` = ${meaning}`, ". A question of length n gets ", term("steps", "T(n)"), ` = ${formula} steps.`);
 }
 
 /** The answer the model gives under its own rule; as soon as it is due where that rule is the oracle. */
