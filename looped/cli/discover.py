@@ -19,7 +19,8 @@ from typing import Any
 from looped.cli.evaluate import Shared, ready, rules
 from looped.cli.output import print_table
 from looped.evaluation.loading import LoadedRun
-from looped.evaluation.measure import check, discover, over_seeds
+from looped.evaluation.measure import check, over_seeds
+from looped.evaluation.steps import discover
 from looped.evaluation.stopping import Rule
 from looped.experiments.plan import variant
 from looped.tasks.families import UNIFORM

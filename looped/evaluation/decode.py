@@ -91,11 +91,13 @@ def run_until_stopped(
     *,
     needed: Int[Tensor, "S N"] | None = None,
     chunk: int | None = None,
+    on_step: Callable[[], None] = lambda: None,
 ) -> list[DecodedBatch]:
     """For each rule, the answer of every row at the step where it stops, at most at the row's limit.
 
     All rules share one pass. The steps are those that each rule chooses on a full grid (`OnlineRule.steps`); steps
     after the last rule has stopped are not computed. `needed` is what the oracle goes by, if not the batch's own.
+    `on_step` is called after each step.
     """
     seeds, (rows, size) = weights.embed.shape[0], batch.tokens.shape
     needed = batch.steps.expand(seeds, rows) if needed is None else needed
@@ -111,7 +113,7 @@ def run_until_stopped(
     for first in range(0, rows, chunk):
         here = slice(first, first + chunk)
         into = [DecodedBatch(*(x[:, here] for x in (a.tokens, a.steps, a.surprise))) for a in answers]
-        _run_chunk(model, weights, batch.rows(here), needed[:, here], rules, limits[here], into)
+        _run_chunk(model, weights, batch.rows(here), needed[:, here], rules, limits[here], into, on_step)
     return answers
 
 
@@ -123,6 +125,7 @@ def _run_chunk(
     rules: Sequence[OnlineRule],
     limits: Int[Tensor, "N"],
     into: Sequence[DecodedBatch],
+    on_step: Callable[[], None],
 ) -> None:
     """Run one chunk and write its answers into `into`; rows that every rule has stopped leave the loop."""
     roll = Rollout(model, weights, batch, motion=any(rule.needs_motion for rule in rules))
@@ -131,6 +134,7 @@ def _run_chunk(
     every = torch.arange(needed.shape[0], device=needed.device)[:, None]
     for t in range(1, int(limits.max()) + 1):
         roll.advance()
+        on_step()
         now = roll.present(needed[every, roll.rows], look)
         stops = torch.stack([rule.stops(now) for rule in rules]) | (limits[roll.rows] <= t)
         stops &= running

@@ -1,8 +1,8 @@
 """Accuracy by length and stopping rule, as rows of results.
 
 Test problems are of the task's last variant, in rows of `row_size(length)`, drawn on the CPU from a generator
-of their own for each length: the same on every device, whatever other lengths are measured. One unroll per
-length serves all stopping rules. What can stop how:
+of their own for each length: the same on every device, whatever other lengths are measured. One pass through the
+loop per length serves all stopping rules. What can stop how:
 
 - an adaptive method runs for `max_steps` (2·T(n) unless given; T(n) where only the oracle is asked) and takes
   every rule;
@@ -21,7 +21,7 @@ Knows nothing of run folders or files.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
@@ -34,8 +34,9 @@ from looped import batches
 from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation import decode, rollout, stopping
-from looped.evaluation.rollout import StepGrid
-from looped.evaluation.stopping import NOT_SAID, Halt, HaltMode, Rule
+from looped.evaluation.decode import exact, run_until_stopped
+from looped.evaluation.rollout import StepGrid, rows_at_once
+from looped.evaluation.stopping import NOT_SAID, Halt, HaltMode, OnlineRule, Rule
 from looped.loops import PLAIN, Loops
 from looped.methods import Method, largest_steps
 from looped.model import positions
@@ -44,6 +45,8 @@ from looped.model.seeds import SeedModel, SeedWeights
 from looped.tasks.base import Task
 from looped.tasks.families import UNIFORM
 
+Json = dict[str, Any]
+Pause = Callable[[Json], bool]  # whether to stop, asked with the partial counts
 DRAWN_AT_ONCE = 1024  # problems; what is drawn must not depend on a device's memory
 MOST_SAMPLES = 10**8  # larger values are typing errors
 ORACLE, HALT = "oracle", "halt"
@@ -110,25 +113,60 @@ def measure(
     rules = check(subject, lengths, samples, stops=stops, family=family, max_steps=max_steps)
     rows: list[Row] = []
     for length in lengths:
-        if subject.method.prediction == "ntp":
-            outcomes = [_generated(subject, length, samples, seed, family)] * len(rules)
-        else:
-            run = _steps_to_run(subject, length, rules, max_steps)
-            unrolled = length_grid(
-                subject, length, samples,
-                seed=seed, family=family, max_steps=run, motion=any(rule.needs_motion for rule in rules),
-                only_oracle=all(rule.name == ORACLE for rule in rules),
-            )  # fmt: skip
-            outcomes = [_stopped(unrolled, rule) for rule in rules]
-        fresh = [
-            subject.row(name, length, rule.name, _mean(correct[s]), samples, _mean(steps[s]), family)
-            for rule, (correct, steps) in zip(rules, outcomes, strict=True)
-            for s, name in enumerate(subject.seeds)
-        ]
+        fresh = measure_length(
+            subject, length, samples, seed=seed, rules=rules, family=family, max_steps=max_steps
+        )
+        assert fresh is not None
         rows += fresh
         if on_progress is not None:
             on_progress(fresh)
     return rows
+
+
+def measure_length(
+    subject: Subject,
+    length: int,
+    samples: int,
+    *,
+    seed: int,
+    rules: Sequence[Rule],
+    family: str = UNIFORM,
+    max_steps: int | None = None,
+    state: Json | None = None,
+    pause: Pause = lambda state: False,
+) -> list[Row] | None:
+    """Rows of one length for every rule and seed; None if `pause` said to stop.
+
+    Rules that decide on the fly let rows leave the loop, and can be interrupted. A rule that has to see every step of
+    every problem first cannot, nor can answers that come token by token.
+    """
+    online = [rule for rule in rules if isinstance(rule, OnlineRule)]
+    last = _steps_to_run(subject, length, rules, max_steps)
+    if subject.method.prediction == "ntp":
+        outcomes = [_generated(subject, length, samples, seed, family)] * len(rules)
+    elif len(online) < len(rules):
+        moves = any(rule.needs_motion for rule in rules)
+        grid = length_grid(subject, length, samples, seed=seed, family=family, max_steps=last, motion=moves)
+        outcomes = [
+            (rollout.correct_at(grid, steps), steps) for steps in (rule.steps(grid) for rule in rules)
+        ]
+    else:
+        found = count_rows(
+            subject, length, family, samples, seed=seed, rules=online, last=last, state=state, pause=pause
+        )
+        if found is None:
+            return None
+        counted = zip(found["right"], found["steps"], strict=True)
+        outcomes = [(torch.tensor(right), torch.tensor(steps)) for right, steps in counted]
+
+    def share(counted: Tensor) -> float:
+        return float(counted.double().sum()) / samples
+
+    return [
+        subject.row(name, length, rule.name, share(right[s]), samples, share(steps[s]), family)
+        for rule, (right, steps) in zip(rules, outcomes, strict=True)
+        for s, name in enumerate(subject.seeds)
+    ]
 
 
 def check(
@@ -197,23 +235,16 @@ def length_grid(
     family: str = UNIFORM,
     max_steps: int,
     motion: bool = False,
-    only_oracle: bool = False,
 ) -> StepGrid:
-    """The step grid of fresh test problems of one length, for rules and for curves over steps.
-
-    Where `only_oracle` looks at it, nothing is read before the first problem has reached its own number of steps.
-    """
+    """The step grid of fresh test problems of one length, for rules and for curves over steps."""
     if subject.method.prediction == "ntp":
         raise InputError(f"{subject.method.name} decodes token by token and has no step grid")
-    grids = []
-    for batch in draw_batches(subject, length, samples, seed=seed, family=family):
-        first = int(batch.steps.min()) if only_oracle else 1
-        grids.append(
-            rollout.unroll_grid(
-                subject.model, subject.weights, batch, max_steps,
-                motion=motion, read_from=first, on_step=subject.on_step,
-            )
-        )  # fmt: skip
+    grids = [
+        rollout.unroll_grid(
+            subject.model, subject.weights, batch, max_steps, motion=motion, on_step=subject.on_step
+        )
+        for batch in draw_batches(subject, length, samples, seed=seed, family=family)
+    ]
     return rollout.join(grids)
 
 
@@ -262,12 +293,6 @@ def reach(subject: Subject, length: int) -> int:
 def usual_stops(method: Method) -> tuple[str, ...]:
     """The rule a method is measured with unless told otherwise."""
     return (HALT,) if method.universal else (ORACLE,)
-
-
-def _stopped(unrolled: StepGrid, rule: Rule) -> tuple[Bool[Tensor, "S N"], Int[Tensor, "S N"]]:
-    """Which examples are right where the rule stops them, and the steps."""
-    steps = rule.steps(unrolled)
-    return rollout.correct_at(unrolled, steps), steps
 
 
 def _generated(
@@ -331,70 +356,94 @@ def over_seeds(values: Sequence[float]) -> Spread:
     return Spread(fmean(values), error)
 
 
-# --- what a model has found out by itself ------------------------------------------------------------------
+# --- partial counts ----------------------------------------------------------------------------------------
+# Problems are computed a few rows at a time, so that a long measurement can be stopped and resumed. After each part
+# `pause` is shown the partial counts, which JSON can hold:
+#
+#     {"batch": 1, "row": 320, "right": [[1344, 1343]], "steps": [[134400, 134400]]}      one rule, two seeds
+#
+# A call that is given such a state draws the same problems, skips those that were counted, and ends with the same
+# numbers. Some input distributions have few different inputs (all zeros: one), so each different row is computed once
+# and counted as often as it was drawn.
 
-Rows = list[dict[str, Any]]
 
-
-def discover(
+def count_rows(
     subject: Subject,
     length: int,
+    family: str,
     samples: int,
     *,
     seed: int,
-    stops: Sequence[str | Rule],
-    family: str = UNIFORM,
-    max_steps: int | None = None,
-) -> Rows:
-    """Which T(n) a model has found, and what its way of stopping is worth: rows of one length, by rule and seed.
-
-        {"task": "parity", …, "length": 8, "stop": "converged", "accuracy": 1.0, "mean_steps": 11.0,
-         "needed": 8, "first_right": 6.2, "held_from": 8.0, "held": 1.0, "random_exit": 0.81}
-
-    `needed` is the task's T(n), which such a model may never have heard of. `first_right` is the mean step at which an
-    example is right for the first time, `held_from` that from which it stays right, over the share `held` of examples
-    that do; null where none does. `random_exit` is the accuracy of leaving at a random step, with as many steps on
-    average as the rule takes. A Universal Transformer shows no steps to look at: null.
-    """
-    rules = check(subject, [length], samples, stops=stops, family=family, max_steps=max_steps)
-    needed = largest_steps(subject.task, length)
-    if subject.method.prediction == "ntp":
-        found = measure(subject, [length], samples, seed=seed, stops=stops, family=family)
-        blind = {"first_right": None, "held_from": None, "held": None, "random_exit": None}
-        return [row.as_dict() | {"needed": needed} | blind for row in found]
-    run = max_steps or max(reach(subject, length), oracle_steps(subject, length))
-    moves = any(rule.needs_motion for rule in rules)
-    grid = length_grid(subject, length, samples, seed=seed, family=family, max_steps=run, motion=moves)
-    seen = trajectory_facts(grid)
-    rows: Rows = []
-    for rule in rules:
-        steps = rule.steps(grid)
-        mean = steps.double().mean(1)
-        exact, control = rollout.accuracy(grid, steps), rollout.random_exit(grid, mean)
-        for s, name in enumerate(subject.seeds):
-            row = subject.row(name, length, rule.name, float(exact[s]), samples, float(mean[s]), family)
-            rows.append(row.as_dict() | {"needed": needed} | seen[s] | {"random_exit": float(control[s])})
-    return rows
+    rules: Sequence[OnlineRule],
+    last: int,
+    state: Json | None,
+    pause: Pause,
+) -> Json | None:
+    """Right answers and loop steps of all problems, for every rule and seed; None if `pause` said to stop."""
+    shape = (len(rules), len(subject.seeds))
+    now = resumed(state, right=shape, steps=shape)
+    for part, counts in uncounted(subject, length, family, samples, seed, now):
+        limits = torch.full_like(part.steps, last)
+        found = run_until_stopped(
+            subject.model, subject.weights, part, rules, limits, chunk=len(counts), on_step=subject.on_step
+        )
+        right = torch.stack([exact(answers, part) for answers in found])
+        add(now, "right", (right * counts).sum(-1))
+        add(now, "steps", (torch.stack([answers.steps for answers in found]) * counts).sum(-1))
+        if pause(now):
+            return None
+    return now
 
 
-def trajectory_facts(grid: StepGrid) -> list[dict[str, float | None]]:
-    """For each seed: when its examples are right first and for good, and how many of them ever are for good."""
-    first, held = rollout.first_correct(grid), rollout.held_from(grid)
-    return [
-        {
-            "first_right": _mean_where(first[s]),
-            "held_from": _mean_where(held[s]),
-            "held": float((held[s] > 0).double().mean()),
-        }
-        for s in range(first.shape[0])
-    ]
+def distinct(batch: Batch) -> tuple[Batch, Int[Tensor, "K"]]:
+    """The different rows of a batch in an order of their own, and how often each is there."""
+    kinds, kind, counts = torch.unique(batch.tokens, dim=0, return_inverse=True, return_counts=True)
+    at = torch.arange(kind.shape[0], device=kind.device)
+    first = torch.full_like(at[: kinds.shape[0]], kind.shape[0]).scatter_reduce(0, kind, at, "amin")
+    return batch.rows(first), counts
 
 
-def _mean(values: Tensor) -> float:
-    return float(values.double().mean())
+def uncounted(
+    subject: Subject, length: int, family: str, samples: int, seed: int, now: Json
+) -> Iterator[tuple[Batch, Int[Tensor, "K"]]]:
+    """What has not been counted yet, as many rows as fit at once; `now` says how far each part goes."""
+    for number, batch in enumerate(draw_batches(subject, length, samples, seed=seed, family=family)):
+        if number < now["batch"]:
+            continue
+        few, counts = distinct(batch)
+        rows, size = few.tokens.shape
+        at_once = rows_at_once(subject.model.config, len(subject.seeds), size, few.tokens.device)
+        for first in range(now["row"], rows, at_once):
+            here = slice(first, first + at_once)
+            now["row"] = min(first + at_once, rows)
+            yield few.rows(here), counts[here]
+        now["batch"], now["row"] = number + 1, 0
 
 
-def _mean_where(steps: Tensor) -> float | None:
-    """The mean of the steps that are there; 0 stands for none."""
-    there = steps[steps > 0].to(torch.float64)
-    return float(there.mean()) if len(there) else None
+def resumed(state: Json | None, **shapes: tuple[int, int]) -> Json:
+    """The state to go on from, or zeros where there is none of these shapes."""
+    if state is not None and _fits(state, shapes):
+        return {**state}
+    zeros = {name: [[0] * columns for _ in range(rows)] for name, (rows, columns) in shapes.items()}
+    return {"batch": 0, "row": 0, **zeros}
+
+
+def _fits(state: Json, shapes: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether a state, which may come from a damaged file, holds counts of these shapes; a width of 0 is any."""
+    if not all(type(state.get(name)) is int for name in ("batch", "row")):
+        return False
+    for name, (rows, columns) in shapes.items():
+        found = state.get(name)
+        if not isinstance(found, list) or len(found) != rows:
+            return False
+        for row in found:
+            if not isinstance(row, list) or not all(type(n) is int for n in row):
+                return False
+            if columns and len(row) != columns:
+                return False
+    return True
+
+
+def add(now: Json, name: str, more: Tensor) -> None:
+    """Count what a part has given."""
+    now[name] = (torch.tensor(now[name]) + more.cpu()).tolist()

@@ -233,14 +233,12 @@ def unroll_grid(
     *,
     chunk: int | None = None,
     motion: bool = False,
-    read_from: int = 1,
     on_step: Callable[[], None] = lambda: None,
 ) -> StepGrid:
     """Runs every row of an unstacked batch for `max_steps` steps, all seeds side by side.
 
-    With `motion`, also how far states move. Nothing is read before step `read_from`. `chunk`
-    rows go through the loop at a time: as many as fit the memory bound, unless given. `on_step` is called after each
-    step.
+    With `motion`, also how far states move. `chunk` rows go through the loop at a time: as many as fit the memory
+    bound, unless given. `on_step` is called after each step.
     """
     if max_steps < 1:
         raise InputError(f"the number of loop steps must be at least 1, not {max_steps}")
@@ -260,8 +258,6 @@ def unroll_grid(
         for t in range(max_steps):
             h = roll.advance()
             on_step()
-            if t + 1 < read_from:
-                continue
             correct[:, t, here], surprise[:, t, here] = roll.correct, roll.reading.surprise
             changed[:, t, here] = roll.unchanged == 0
             now = is_done(model.config, h)

@@ -29,7 +29,8 @@ import torch
 from looped import checkpoints, devices, files, serial
 from looped.errors import InputError
 from looped.evaluation.loading import load
-from looped.evaluation.measure import Subject, check, discover, length_grid, measure, oracle_steps
+from looped.evaluation.measure import Subject, check, length_grid, measure, oracle_steps
+from looped.evaluation.steps import discover
 from looped.experiments.plan import Kind, MeasurementPlan, variant
 from looped.result_files import LARGEST, an, fits, is_positive, is_share, list_of
 from looped.runs import Trained

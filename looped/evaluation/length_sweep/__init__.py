@@ -9,10 +9,8 @@ distribution.
     seed 0      1.000   1.000    .995    1.000
     seed 1      1.000    .998    .970     .999       L99 = 30 (seed 1 fails at 60), L999 = 20
 
-    measure.py   one length and one input distribution of one model; can be interrupted and resumed
-    record.py    the result file, which is never measured twice, and L99 and L999 from its rows
-
-This module says which models are measured, in which order, and when to give up:
+`record.py` holds the result file, of which nothing is measured twice, and L99 and L999 from its rows. This module says
+which models are measured, in which order, and when to give up:
 
     runs/copy-fop-loop-adaptive-long     a folder: all its seeds
     runs/x/seed-0.safetensors …          files: seeds of one folder and configuration belong together
@@ -43,10 +41,10 @@ import torch
 from looped import checkpoints, devices, locks, runs, serial
 from looped.errors import InputError
 from looped.evaluation import stopping
-from looped.evaluation.length_sweep.measure import has_steps, measure_length, measure_steps
 from looped.evaluation.length_sweep.record import LEVELS, SweepRecord
 from looped.evaluation.loading import LARGEST_SEED, Precision, stack
-from looped.evaluation.measure import ORACLE, Subject, check, usual_stops
+from looped.evaluation.measure import ORACLE, Subject, check, measure_length, oracle_steps, usual_stops
+from looped.evaluation.steps import has_steps, measure_steps
 from looped.result_files import Json
 from looped.runs import Trained
 from looped.tasks.families import UNIFORM
@@ -346,8 +344,10 @@ def _measure(
         part = _Unfinished(record, [key, length, family, samples, *stops], enough)
         with part.kept():
             rows = measure_length(
-                subject, length, family, samples, seed=seed, stops=stops, state=part.state, pause=part.pause
-            )
+                subject, length, samples,
+                seed=seed, rules=check(subject, [length], samples, stops=stops, family=family), family=family,
+                max_steps=2 * oracle_steps(subject, length), state=part.state, pause=part.pause,
+            )  # fmt: skip
         if rows is None:
             return False
         record.put(key, [row.as_dict() for row in rows], seconds=part.seconds, facts=facts)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from test_measure_length import measure_length
 
-from looped.evaluation.length_sweep import measure as counting
-from looped.evaluation.length_sweep.measure import distinct, measure_length, measure_steps
-from looped.evaluation.measure import Subject, draw_batches
+from looped.evaluation import measure as counting
+from looped.evaluation.measure import Subject, distinct, draw_batches
+from looped.evaluation.steps import measure_steps
 
 Make = Callable[..., Subject]
 

@@ -45,13 +45,14 @@ class Stage:
         self.measured: list[tuple[int, str]] = []
         self.heard: list[LengthDone] = []
 
-        def measured(subject: Subject, length: int, family: str, samples: int, **how: Any) -> list[Row]:
+        def measured(subject: Subject, length: int, samples: int, **how: Any) -> list[Row]:
+            family = how["family"]
             self.measured.append((length, family))
             return [
                 Row(
                     "copy", "m", "r", s, length, stop, accuracy(length, family, stop, s), samples, 1.0, family
                 )
-                for stop in how["stops"]
+                for stop in (rule.name for rule in how["rules"])
                 for s in subject.seeds
             ]
 
@@ -205,7 +206,7 @@ def test_a_measurement_stopped_in_the_middle(
     parity: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Real counting, two problems at a time, enough after every second question whether it is."""
-    monkeypatch.setattr("looped.evaluation.length_sweep.measure.rows_at_once", lambda *args: 2)
+    monkeypatch.setattr("looped.evaluation.measure.rows_at_once", lambda *args: 2)
     settings = SweepSettings(
         lengths=(3, 6), samples=8, families=("zeros",), stops=("oracle",), step_samples=5, floor=0
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -12,24 +13,28 @@ from torch import Tensor
 from looped import methods, tasks
 from looped.batches import Batch
 from looped.evaluation import decode, rollout, stopping
+from looped.evaluation import measure as measuring
 from looped.evaluation.decode import run_until_stopped
-from looped.evaluation.length_sweep.measure import (
-    drift,
-    extras,
-    has_steps,
-    measure_length,
-    measure_steps,
-    step_record,
-    window,
-)
-from looped.evaluation.measure import Subject, draw_batches, length_grid, measure
+from looped.evaluation.measure import Row, Subject, check, draw_batches, length_grid, measure, oracle_steps
 from looped.evaluation.rollout import correct_at, read, unroll_grid
+from looped.evaluation.steps import drift, extras, has_steps, measure_steps, step_record, window
 from looped.evaluation.stopping import OnlineRule
 from looped.fast import build
 from looped.training.recipes import make
 
 Make = Callable[..., Subject]
 ONLINE = ("oracle", "converged", "converged=1", "threshold=0.5", "threshold=0.02")
+
+
+def measure_length(
+    subject: Subject, length: int, family: str, samples: int, *, stops: Sequence[str], **how: Any
+) -> list[Row] | None:
+    """As a length sweep measures it."""
+    rules = check(subject, [length], samples, stops=stops, family=family)
+    last = 2 * oracle_steps(subject, length)
+    return measuring.measure_length(
+        subject, length, samples, rules=rules, family=family, max_steps=last, **how
+    )
 
 
 def until(batch: Batch, last: int) -> Tensor:
