@@ -191,7 +191,7 @@ class NamedParts:
         for word, name in self._names:
             if name not in KINDS[word].used:
                 raise InputError(
-                    f"no run here was trained with the {word} {name}: leave out {KINDS[word].option}"
+                    f"no run here was trained with the {word} {name}: leave out {KINDS[word].option.split()[0]}"
                 )
 
 
@@ -299,13 +299,16 @@ def _run(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.append(str(whole.parent))
+    sys.modules[name], folder = module, str(whole.parent)
+    added = folder not in sys.path
+    if added:
+        sys.path.append(folder)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise InputError(f"{path} could not be run: {type(error).__name__}: {error}") from error
     finally:
-        sys.path.remove(str(whole.parent))
+        if added:
+            sys.path.remove(folder)
     return module

@@ -194,6 +194,7 @@ def test_the_explorer_shows_a_task_and_a_rule_of_the_users(cli, folder: Path) ->
         (("train", "coppy"), "unknown task 'coppy'; the tasks are parity, copy"),
         (("train", "coppy"), "(did you mean copy?)"),
         (("train", "bad.py:Unsolved"), "the task Unsolved of bad.py lacks solve"),
+        (("train", "bad.py:Blank"), "the task Blank of bad.py could not be made: it has no symbols"),
         (("train", "bad.py:Copy"), "the task Copy of bad.py calls itself copy, as one of ours"),
         (("train", "bad.py:Needy"), "the task Needy of bad.py could not be made: "),
         (("train", "bad.py:Long", "--steps", "1"), "an answer of 4 tokens, but"),
@@ -207,6 +208,7 @@ def test_mistakes_are_one_sentence(cli, folder: Path, words: tuple[str, ...], co
         "from looped.tasks import Task\nfrom looped.evaluation import stopping\n"
         "class Unsolved(Task):\n    symbols = '01'\n"
         "class Copy(Task):\n    symbols = '01'\n    def solve(self, question): return question\n"
+        "class Blank(Task):\n    def solve(self, question): return question\n"
         "class Needy(Copy):\n    name = 'needy'\n    def __init__(self, what): pass\n"
         "class Long(Task):\n    symbols = '01'\n    def solve(self, question): return '0000'\n"
         "class Oracle(stopping.OnlineRule):\n    def stops(self, now): return now.step > 1\n"

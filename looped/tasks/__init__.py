@@ -23,13 +23,16 @@ TASKS: dict[str, Task] = {
 }
 
 
+def _accept(found: object) -> Task | None:
+    """The task that an object is or a class makes; None for anything else."""
+    task: Task | None = registry.object_of(Task)(found)
+    if task is not None and not hasattr(task, "vocab"):
+        raise TypeError("it has no symbols")
+    return task
+
+
 registry.declare(
-    "task",
-    "looped.tasks",
-    "--task (or TASK)",
-    "a subclass of looped.tasks.Task",
-    registry.object_of(Task),
-    TASKS,
+    "task", "looped.tasks", "--task (or TASK)", "a subclass of looped.tasks.Task", _accept, TASKS
 )
 
 

@@ -20,8 +20,6 @@ from looped import registry, runs
 from looped.errors import InputError
 from looped.evaluation import loading
 from looped.experiments import queue
-from looped.explorer.models import _given, read_query
-from looped.explorer.queries import WatchedLoop
 
 FILE = Path(__file__).parents[2] / "docs" / "my_blocks.py"
 BLOCKS = ("SwiGLU", "StickBreaking", "Shifted")
@@ -60,6 +58,9 @@ def test_a_block_from_the_command_line(
     asked = cli("solve", "copy", "101", "--model", "whole", *block, "--json")
     assert asked.code == 0, asked.err
     assert json.loads(asked.out)["steps"] == 3
+    from looped.explorer.models import _given, read_query  # here: a bare GPU machine has not what it needs
+    from looped.explorer.queries import WatchedLoop
+
     watched = WatchedLoop(read_query(_given(Path("whole")), "101"))
     while not watched.over:
         assert watched.advance(10.0)
