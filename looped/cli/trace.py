@@ -27,7 +27,7 @@ from looped.rasp.program import Program
 from looped.rasp.trace import Trace, shown_steps, trace
 
 if TYPE_CHECKING:  # models need torch, which the program alone does not
-    from looped.solve.side_by_side import Voice
+    from looped.solve.sources import Voice
 
 MOST_VALUES = 64_000_000  # of a JSON trace, which is held as a whole
 
@@ -128,7 +128,7 @@ def _heard(
     args: TraceArgs, program: Program, question: list[str], keep: Container[int | None] | None
 ) -> list[Voice]:
     from looped import devices
-    from looped.solve.side_by_side import voices
+    from looped.solve.sources import voices
 
     return voices(program, question, args.model, devices.pick(args.device), keep)
 

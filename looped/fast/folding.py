@@ -52,7 +52,7 @@ class Folding:
         self.folded = model.fold(flat, self._fold)
 
     def _fold(self, weights: Mapping[str, Tensor], behind: layer_ops.Behind) -> list[Tensor]:
-        """As `block.fold`, but in the loop's precision and in one piece."""
+        """As `layer_ops.fold`, but in the loop's precision and in one piece."""
         tensors: list[Tensor] = []
         for matrix, norm in behind:
             pair = layer_ops.plain_pair(weights, matrix)

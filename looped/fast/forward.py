@@ -2,7 +2,7 @@
 
 Biases, norms, residual sums and GELU ride in the kernels of `kernels/`, or in their plain twins. Training keeps what
 every layer computes on its way (`fast/fused.py`); answering (`step`) needs it for one layer at a time. The meaning
-is `block.apply_layer`, and tests hold both equal to it.
+is `layer_ops.apply_layer`, and tests hold both equal to it.
 
 Shapes: S seeds, B rows, L positions, D width; n positions of all rows.
 """

@@ -5,7 +5,7 @@ of a row of 2,000 positions, written and read again for each of 1,000 steps. Her
 positions from the state to the state. It needs the keys and values of the position before each of its own, and makes
 them again from that position's state; nothing but the state is ever written.
 
-Only forward and in fp32: `block.apply_layer` is the definition, and a test holds the two equal.
+Only forward and in fp32: `layer_ops.apply_layer` is the definition, and a test holds the two equal.
 """
 
 # mypy: ignore-errors
