@@ -1,6 +1,6 @@
 """Results of the paper's figures into the tables of a text: no number in them was typed.
 
-    python -m scripts.paper_tables docs/reproduction.md
+    python -m scripts.paper_tables docs/paper_tables.md
 
 The text marks the places of tables (`scripts.docs_tables`); a run that has no result yet has no row. Trains and
 measures nothing.

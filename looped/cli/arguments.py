@@ -9,7 +9,7 @@
         length: int = 10
         \"""How long.\"""
 
-A field is an option `--length INT`, a `Positional` one a word without a name; the text below it is its help.
+A field is an option `--length N`, a `Positional` one a word without a name; the text below it is its help.
 Types: str, int, float, bool (an option without a value), Path, Literal, each of them `| None`, and tuples
 of them, which take several words (`--stop a b`) or, with `repeat`, one at a time (`--set A --set B`). Needs
 Python alone, so that every command runs on a machine that has torch and little else. Knows no command.
@@ -34,7 +34,13 @@ from looped.errors import InputError, quoted
 
 T = TypeVar("T")
 NUMBER = re.compile(r"-\d+(\.\d*)?([eE][+-]?\d+)?|-\.\d+|-inf")  # a value, not an option
-KINDS = {str: "STR", int: "INT", float: "FLOAT", Path: "PATH"}
+KINDS = {int: "N", float: "NUMBER", Path: "PATH"}
+NUMBERS = {
+    (int, False): "a whole number",
+    (int, True): "whole numbers",
+    (float, False): "a number",
+    (float, True): "numbers",
+}
 MISSING = dataclasses.MISSING
 NARROWEST = 50  # columns of a help, however few the terminal has
 FEW = 5  # words that a complaint repeats
@@ -44,7 +50,7 @@ FEW = 5  # words that a complaint repeats
 class Option:
     """How a field is shown in the help, and whether it may be given several times."""
 
-    metavar: str = ""  # of the value; unless given, the type
+    metavar: str = ""  # of the value; unless given, the option's name or the type
     default: str | None = None  # what the help says of the default; unless given, the default itself
     repeat: bool = False  # a tuple gets one value each time the option is given
 
@@ -90,8 +96,14 @@ class Field:
     @property
     def metavar(self) -> str:
         """What its value looks like."""
-        one = self.shown.metavar or "|".join(self.choices) or KINDS.get(self.kind, "")
-        return f"[{one} [{one} ...]]" if self.many and not self.shown.metavar else one
+        plain = self.name.upper() if self.kind is str else KINDS.get(self.kind, "")
+        one = self.shown.metavar or "|".join(self.choices) or plain
+        return f"{one}…" if self.many and not self.shown.metavar else one
+
+    @property
+    def wanted(self) -> str:
+        """What a complaint says it takes."""
+        return NUMBERS[self.kind, self.many] if self.kind in (int, float) else self.metavar
 
     def read(self, words: Sequence[str]) -> Any:
         """The value that some words stand for."""
@@ -102,7 +114,7 @@ class Field:
             values = [self.kind(word) for word in words]
         except ValueError:
             raise InputError(
-                f"{self.flag} takes {self.metavar}, not {' '.join(map(quoted, words[:FEW]))}"
+                f"{self.flag} takes {self.wanted}, not {' '.join(map(quoted, words[:FEW]))}"
             ) from None
         return tuple(values) if self.many else values[-1]
 
@@ -139,7 +151,7 @@ def parse(kind: type[T], words: Sequence[str], prog: str) -> T:
             continue
         given = [value] if equals else _values(field, rest)
         if not given and not field.many:
-            raise InputError(f"{flag} takes {field.metavar}, and there is none; `{prog} --help` shows how")
+            raise InputError(f"{flag} takes {field.wanted}, and there is none; `{prog} --help` shows how")
         before = found.get(field.name, ()) if field.shown.repeat else ()
         read = field.read(given)
         found[field.name] = (*before, *read) if field.many else read
@@ -263,7 +275,7 @@ def _rows(rows: Sequence[tuple[str, str]], width: int) -> list[str]:
     left = min(max(len(name) for name, _ in rows), 26) + 4
     lines = []
     for name, text in rows:
-        wrapped = textwrap.wrap(text, width - left) or [""]
+        wrapped = textwrap.wrap(text, width - left, break_on_hyphens=False) or [""]
         first = f"  {name}"
         if len(first) + 2 > left:
             lines.append(first)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from looped.cli.arguments import Positional
+from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json
 from looped.cli.sweep import totals
 from looped.errors import InputError
@@ -29,7 +29,7 @@ class CancelArgs:
 
     folder: Annotated[Path, Positional("DIR")]
     """The folder of the runs."""
-    wait: float = 60.0
+    wait: Annotated[float, Option("SECONDS")] = 60.0
     """Seconds to wait until all have stopped."""
     json: bool = False
     """Print how everything stands then, as one JSON object."""

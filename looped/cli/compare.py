@@ -7,10 +7,12 @@ seq          1  0.9287      0.5052      0.5052      0.9401     0.5026
 step  says as the program  says as the answer  answer begun
    1  0.9611               0.0727              0.0727
 …
+copy-fast does not compute as the program does: of 12 pairs of variable and step, 3 are read better …
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
@@ -19,13 +21,15 @@ import torch
 from looped import batches, devices, registry, tasks
 from looped.cli.arguments import Option, Positional
 from looped.cli.output import print_json, print_table
-from looped.compiler.probe import probe, spoken
+from looped.compiler.probe import Decoded, Spoken, probe, spoken
 from looped.errors import InputError
 from looped.rasp import programs
 from looped.solve import load
 from looped.solve.sources import own
 from looped.tasks.base import LARGEST_SEED
 
+SAME = 0.99  # accuracies above this count as equal
+GAIN = 0.05  # how much better than its controls a variable has to be read to count as there
 COLUMNS = (
     ("from state", "accuracy"),
     ("from token", "from_token"),
@@ -57,7 +61,7 @@ class CompareArgs:
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     json: bool = False
-    """One JSON object a variable and step."""
+    """One JSON object per variable and step."""
 
 
 def run(args: CompareArgs) -> int:
@@ -88,4 +92,21 @@ def run(args: CompareArgs) -> int:
         print()
         spoke = [(s.step, f"{s.as_program:.4f}", f"{s.as_answer:.4f}", f"{s.begun:.4f}") for s in said]
         print_table(("step", "says as the program", "says as the answer", "answer begun"), spoke)
+        print()
+        print(verdict(solver.name, found, said))
     return 0
+
+
+def verdict(name: str, found: Sequence[Decoded], said: Sequence[Spoken]) -> str:
+    """One sentence: does the model compute as the program does?"""
+    worst = min(found, key=lambda each: each.accuracy)
+    if min(worst.accuracy, *(each.as_program for each in said)) > SAME:
+        return f"{name} computes as the program does: its states hold every variable, and it says the same."
+    gains = [each.accuracy - max(each.from_token, each.untrained or 0.0) for each in found]
+    there = sum(gain > GAIN for gain in gains)
+    controls = "its input token" if worst.untrained is None else "its input token or untrained weights"
+    return (
+        f"{name} does not compute as the program does: of {len(found)} pairs of variable and step, "
+        f"{there} are read better from its states than from {controls}, "
+        f"`{worst.variable}` after step {worst.step} with accuracy {worst.accuracy:.2f}."
+    )

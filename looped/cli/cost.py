@@ -26,9 +26,10 @@ class CostArgs:
     task: Annotated[str, Positional("TASK")]
     """The task's name; `looped tasks` lists them."""
     method: str = "fop-loop-adaptive"
-    """One of the paper's methods."""
+    """fop-loop-adaptive, fop-loop-adaptive-wo, fop-loop-fixed, fop, fop-pause, ntp, ntp-pause, ntp-loop, ut or
+    pondernet."""
     recipe: str = "fast"
-    """paper, fast, quick or long."""
+    """quick, long, fast or paper."""
     seeds: Annotated[str, Option("A,B,…")] = "0,1,2,3,4"
     """Seeds, trained side by side as one computation."""
     device: str = "h200"
@@ -51,7 +52,7 @@ def run(args: CostArgs) -> int:
         return 0
     seeds = len(config.seeds)
     title = f"{config.task} {config.method} {config.recipe}, {seeds} × {cost.parameters:,} parameters, on {on.name}"
-    print_table(["quantity", "all seeds", "a seed"], _rows(cost, seeds), title)
+    print_table(["quantity", "all seeds", "one seed"], _rows(cost, seeds), title)
     note(f"last stage: rows of {cost.row_size} positions, up to {cost.loop_steps} loop steps; {on.origin}")
     if not cost.fits:
         note(

@@ -19,11 +19,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
 from looped import methods, runs, tasks
+from looped.cli.arguments import Option
 from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
 from looped.evaluation.measure import Row, Subject, measure
@@ -164,7 +165,7 @@ class DemoArgs:
 
     out: Path = Path("demo")
     """The folder for the pictures and the two runs; the same command again goes on from there."""
-    seconds: float = 90.0
+    seconds: Annotated[float, Option("SECONDS")] = 90.0
     """The most that training may take, for both models together."""
     samples: int = 200
     """Problems per length in the exam at the end; a quarter of them at the longest."""

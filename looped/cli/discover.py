@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from looped.cli.evaluate import Shared, ready, rules
+from looped.cli.arguments import Option
+from looped.cli.evaluate import Shared, fitted, ready, rules
 from looped.cli.output import print_table
 from looped.evaluation.loading import LoadedRun
 from looped.evaluation.measure import check, over_seeds
@@ -31,10 +32,10 @@ class DiscoverArgs(Shared):
     """Find out from which loop step on trained models are right, by length, and what their stopping is worth."""
 
     lengths: str = "1:20"
-    """Lengths: 1:20 (with both ends), 10:100:10 (every tenth), or 10,20,40."""
-    samples: int = 640
+    """1:20 (with both ends), 10:100:10 (every tenth), or 10,20,40."""
+    samples: int | None = 640
     """Problems per length."""
-    stop: tuple[str, ...] = ()
+    stop: Annotated[tuple[str, ...], Option("RULE…")] = ()
     """Stopping rules; unless given, the one that suits how a model was trained."""
 
 
@@ -42,13 +43,14 @@ def run(args: DiscoverArgs) -> int:
     """Measure everything asked for, then print it once."""
     asked = ready(args, "discover")
     for each in asked.loaded:  # all complaints before any work
-        check(each.subject, asked.lengths, args.samples, stops=stops_of(args, each), family=UNIFORM)
+        check(each.subject, asked.lengths, asked.samples, stops=stops_of(args, each), family=UNIFORM)
+    asked = fitted(asked, lambda loaded: stops_of(args, loaded))
 
     def one(loaded: LoadedRun, family: str, length: int) -> list[dict[str, Any]]:
         """Rows of a length, with the variant's name where the run is one."""
         named = variant(loaded.seeds[0].config)
         rows = discover(
-            loaded.subject, length, args.samples, seed=args.seed, stops=stops_of(args, loaded), family=family
+            loaded.subject, length, asked.samples, seed=args.seed, stops=stops_of(args, loaded), family=family
         )
         return [{**row, "variant": named} for row in rows] if named else rows
 

@@ -15,7 +15,7 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -27,15 +27,24 @@ from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.loading import LARGEST_SEED, LoadedRun, Precision, diverged, load, parse_lengths
-from looped.evaluation.measure import Row, check, measure, over_seeds, usual_stops, wilson
+from looped.evaluation.measure import Pace, Row, check, measure, over_seeds, pace, usual_stops, wilson
 from looped.evaluation.rollout import DIVERGED
 from looped.evaluation.stopping import Rule
 from looped.registry import NamedParts, resolve
 from looped.tasks.families import UNIFORM
 from looped.training.interrupt import status_of
+from looped.training.progress import clock
 from looped.zoo import registry
 
 R = TypeVar("R")  # a row of results
+CHOSEN = "(default: on a CPU what ends within a minute, on a GPU 1:60 and 6400)"
+LENGTHS, SAMPLES = "1:60", 6400  # on a GPU, as in the paper
+TIMES = (1, 1.5, 2, 3)  # of the training length: the lengths on a CPU
+BUDGET_S = 40.0  # of measuring on a CPU, so that loading and a busy machine leave it below a minute
+ROUND = (5000, 2000, 1000, 500, 200, 100, 50, 20, 10)  # problems per length to choose from
+QUICK = 5000  # problems × lengths × longest that are measured without asking how long it takes
+TOLD_S = 10.0  # work that takes longer says so before it starts
+PRIOR_S = 3.0  # how many seconds of work the first estimate counts for against what was seen
 
 
 @dataclass(frozen=True)
@@ -44,9 +53,9 @@ class Shared:
 
     runs: Annotated[tuple[Path, ...], Positional("RUN…")]
     """Folders of runs (all their seeds), single files such as runs/x/seed-0.safetensors, or shipped models by name."""
-    lengths: str = "1:60"
-    """Lengths: 1:60 (with both ends), 10:100:10 (every tenth), or 10,20,40."""
-    samples: int = 6400
+    lengths: Annotated[str, Option("LENGTHS", default=CHOSEN)] = ""
+    """1:60 (with both ends), 10:100:10 (every tenth), or 10,20,40."""
+    samples: Annotated[int | None, Option("N", default=CHOSEN)] = None
     """Problems per length."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
@@ -80,9 +89,11 @@ class Ready:
 
     args: Shared
     lengths: list[int]
+    samples: int
     device: torch.device
     loaded: list[LoadedRun]
     began: float
+    speeds: tuple[tuple[Pace, list[Rule]], ...] = ()  # of each run, under its rules; empty where not measured
 
     def gather(
         self, measure: Callable[[LoadedRun, str, int], list[R]], families: Sequence[str] = (UNIFORM,)
@@ -90,17 +101,25 @@ class Ready:
         """Measure every run on every input distribution and length; Ctrl-C and SIGTERM keep what is done."""
         rows: list[list[R]] = [[] for _ in self.loaded]
         parts = list(itertools.product(range(len(self.loaded)), families, self.lengths))
+        left = TimeLeft([self.expected(i, length) for i, _, length in parts])
         try:
-            with progress(len(parts)) as bar:
+            with progress(len(parts), left=str(left)) as bar:
                 for i, family, length in parts:
                     rows[i] += measure(self.loaded[i], family, length)
                     named = self.args.runs[i].name + ("" if family == UNIFORM else f" {family}")
-                    bar.done(f"{named}: length {length}")
+                    bar.done(f"{named}: length {length}", left.done())
         except KeyboardInterrupt as error:
             if not any(rows):
                 raise
             return Harvest(rows, status_of(error))
         return Harvest(rows)
+
+    def expected(self, run: int, length: int) -> float:
+        """The seconds that a length of a run will take; 0 where that is not known."""
+        if not self.speeds:
+            return 0.0
+        speed, rules = self.speeds[run]
+        return speed.seconds(self.loaded[run].subject, length, self.samples, rules)
 
     def deliver(
         self, found: Harvest[R], as_json: Callable[[R], dict[str, Any]], show: Callable[[list[list[R]]], None]
@@ -133,9 +152,32 @@ class Ready:
         return found.status
 
 
+class TimeLeft:
+    """The time left of work in parts whose seconds were estimated; corrected by what the parts took."""
+
+    def __init__(self, expected: Sequence[float]) -> None:
+        self._expected, self._done, self._began = expected, 0, time.monotonic()
+
+    def done(self) -> str:
+        """Count one part; what is left then."""
+        self._done += 1
+        return str(self)
+
+    def seconds(self) -> float:
+        """The estimate; 0 where nothing is known."""
+        passed = sum(self._expected[: self._done])
+        pace = (time.monotonic() - self._began + PRIOR_S) / (passed + PRIOR_S) if self._done else 1.0
+        return pace * sum(self._expected[self._done :])
+
+    def __str__(self) -> str:
+        left = self.seconds()
+        return f"about {clock(left)} left" if left else ""
+
+
 def ready(args: Shared, command: str) -> Ready:
-    """Complain about bad options, then load the runs."""
-    lengths, device = parse_lengths(args.lengths), devices.pick(args.device)
+    """Complain about bad options, then load the runs; on a CPU, `fitted` chooses how many problems."""
+    device = devices.pick(args.device)
+    lengths = parse_lengths(args.lengths) if args.lengths else []
     if not 0 <= args.seed <= LARGEST_SEED:
         raise InputError(f"--seed must be between 0 and {LARGEST_SEED}, not {args.seed}")
     if args.out is not None and (args.out.is_dir() or not args.out.parent.is_dir()):
@@ -149,8 +191,43 @@ def ready(args: Shared, command: str) -> Ready:
     loaded = [load(_found(path), device, args.precision) for path in args.runs]
     given.check()
     for each in loaded:
-        _check_alive(each, min(lengths))
-    return Ready(args, lengths, device, loaded, began)
+        _check_alive(each, min(lengths, default=1))
+    on_cpu = device.type == "cpu"
+    samples = args.samples if args.samples is not None else 1 if on_cpu else SAMPLES
+    usual = _usual_lengths(loaded) if on_cpu else parse_lengths(LENGTHS)
+    return Ready(args, lengths or usual, samples, device, loaded, began)
+
+
+def _usual_lengths(loaded: Sequence[LoadedRun]) -> list[int]:
+    """From the longest training length to three times as much."""
+    longest = max(each.subject.trained_max_length for each in loaded)
+    return sorted({max(1, round(times * longest)) for times in TIMES})
+
+
+def fitted(asked: Ready, stops: Callable[[LoadedRun], Sequence[str | Rule]], families: int = 1) -> Ready:
+    """The same with the number of problems that a CPU answers in time, and how long everything will take."""
+    given = asked.args.samples is not None
+    small = asked.samples * len(asked.lengths) * max(asked.lengths) <= QUICK
+    if asked.device.type != "cpu" or (given and small):
+        return asked
+    middle, speeds = sorted(asked.lengths)[len(asked.lengths) // 2], []
+    for each in asked.loaded:
+        rules = [stopping.get(stop) for stop in stops(each)]
+        speeds.append((pace(each.subject, middle, rules), rules))
+    asked = replace(asked, speeds=tuple(speeds))
+    parts = families * list(itertools.product(range(len(asked.loaded)), asked.lengths))
+    if given:
+        if (seconds := sum(asked.expected(*part) for part in parts)) > TOLD_S:
+            note(f"looped: this takes about {clock(seconds)}")
+        return asked
+    for samples in ROUND:
+        tried = replace(asked, samples=samples)
+        seconds = sum(tried.expected(*part) for part in parts)
+        if seconds <= BUDGET_S:
+            break
+    chosen = f"{samples} problems per length at {','.join(map(str, asked.lengths))}"
+    note(f"looped: {chosen}, about {clock(seconds)}; --lengths and --samples change it")
+    return tried
 
 
 def _check_alive(loaded: LoadedRun, length: int) -> None:
@@ -174,9 +251,9 @@ def _found(path: Path) -> Path:
 class EvaluateArgs(Shared):
     """Measure trained models: the share of whole answers that are right, on fresh random problems."""
 
-    stop: tuple[str, ...] = ("oracle",)
+    stop: Annotated[tuple[str, ...], Option("RULE…")] = ("oracle",)
     """Stopping rules: oracle, confidence, confidence-batch, threshold, threshold=0.001, converged=5, FILE.py:Name, …"""
-    family: tuple[str, ...] = ("uniform",)
+    family: Annotated[tuple[str, ...], Option("DISTRIBUTION…")] = ("uniform",)
     """Input distributions: uniform, zeros, ones, repeated, p=0.05, mixed+carry, …; `looped tasks --json` lists them."""
 
 
@@ -188,10 +265,11 @@ def run(args: EvaluateArgs) -> int:
         raise InputError("--family must name at least one input distribution, such as uniform")
     for each in asked.loaded:  # all complaints before any work
         for family in families:
-            check(each.subject, asked.lengths, args.samples, stops=stops, family=family)
+            check(each.subject, asked.lengths, asked.samples, stops=stops, family=family)
+    asked = fitted(asked, lambda _: stops, len(families))
 
     def one(loaded: LoadedRun, family: str, length: int) -> list[Row]:
-        return measure(loaded.subject, [length], args.samples, seed=args.seed, stops=stops, family=family)
+        return measure(loaded.subject, [length], asked.samples, seed=args.seed, stops=stops, family=family)
 
     return asked.deliver(asked.gather(one, families), Row.as_dict, lambda found: _print(found, args.runs))
 

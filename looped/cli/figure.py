@@ -29,7 +29,7 @@ class FigureArgs:
     halting: learned halting, from the rows of `looped discover`."""
     title: str = ""
     """Above the figure."""
-    stop: tuple[str, ...] = ()
+    stop: Annotated[tuple[str, ...], Option("RULE…")] = ()
     """Only rows of these stopping rules."""
     json: bool = False
     """Print what was drawn as one JSON object."""

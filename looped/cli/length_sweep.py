@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from looped.cli.arguments import OwnPart, Positional
+from looped.cli.arguments import Option, OwnPart, Positional
 from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
 from looped.evaluation.length_sweep import (
@@ -47,9 +47,9 @@ class LengthSweepArgs:
     """Such as 20,30,40 or 10:100:10; unless given 20,30,40,60,100,200,500,1000, the training and the paper's length."""
     samples: int = SAMPLES
     """Problems per length and input distribution; what was measured with as many or more is not measured again."""
-    families: tuple[str, ...] = (ALL,)
+    families: Annotated[tuple[str, ...], Option("DISTRIBUTION…")] = (ALL,)
     """Input distributions besides uniform: all, or names such as zeros ones carry p=0.05."""
-    stop: tuple[str, ...] = ()
+    stop: Annotated[tuple[str, ...], Option("RULE…")] = ()
     """Stopping rules; unless given, oracle and converged, and halt where the model has a halting head."""
     task: OwnPart = ()
     """A task of your own that the runs were trained on."""
@@ -67,7 +67,7 @@ class LengthSweepArgs:
     """Uniform problems per length that run on to 3·T, for drift and overrun; 0 leaves them out."""
     floor: float = FLOOR
     """Where no seed has this share right, longer lengths are not measured."""
-    limit: float = float("inf")
+    limit: Annotated[float, Option("SECONDS", default="(default: none)")] = float("inf")
     """Stop after about this many seconds; the same command again goes on."""
     out: Path = Path("results/ladder.json")
     """The result file; what is in it already for the same weights is not measured again."""

@@ -57,29 +57,35 @@ class Progress:
     def __init__(self, total: int = 0) -> None:
         self.total, self._count, self._said = total, 0, time.monotonic()
 
-    def done(self, what: str) -> None:
-        """Count one part of the work, described in a few words."""
+    def done(self, what: str, left: str = "") -> None:
+        """Count one part of the work, described in a few words, and the time that is left where it is known."""
         self._count += 1
         if time.monotonic() - self._said > QUIET_S:
             self._said = time.monotonic()
-            note(f"measured {self._count} of {self.total}: {what}")
+            note(f"measured {self._count} of {self.total}: {what}" + (f"; {left}" if left else ""))
 
 
 @contextmanager
-def progress(total: int = 0, what: str = "measuring") -> Iterator[Progress]:
-    """A bar on a terminal, a line now and then elsewhere; the total may be set later."""
+def progress(total: int = 0, what: str = "measuring", left: str = "") -> Iterator[Progress]:
+    """A bar on a terminal, a line now and then elsewhere; the total may be set later.
+
+    `left` is the time left at the start, where it is known: then `done` is told what is left, and the bar shows it.
+    """
     if not sys.stderr.isatty():
         yield Progress(total)
         return
     from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn
     from rich.progress import Progress as Bars
 
-    with Bars(console=Console(stderr=True), transient=True) as bars:
-        bar = bars.add_task(what, total=total)
+    told: list[str | ProgressColumn] = [MofNCompleteColumn(), TextColumn("{task.fields[left]}")]
+    columns = [TextColumn("{task.description}"), BarColumn(), *told] if left else Bars.get_default_columns()
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        bar = bars.add_task(what, total=total, left=left)
 
         class Bar(Progress):
-            def done(self, what: str) -> None:
-                bars.update(bar, total=self.total, advance=1, description=what)
+            def done(self, what: str, left: str = "") -> None:
+                bars.update(bar, total=self.total, advance=1, description=what, left=left)
 
         yield Bar(total)
 

@@ -15,7 +15,7 @@ import torch
 
 from looped import registry, tasks
 from looped.batches import lay_out
-from looped.cli.arguments import Positional
+from looped.cli.arguments import Option, Positional
 from looped.cli.output import print_json
 from looped.errors import InputError
 from looped.tasks.base import LARGEST_SEED, Problems, Task
@@ -36,7 +36,7 @@ class SampleArgs:
     """How many problems."""
     seed: int = 0
     """The same seed gives the same problems."""
-    family: str = "uniform"
+    family: Annotated[str, Option("DISTRIBUTION")] = "uniform"
     """How inputs are drawn: uniform, zeros, p=0.05, …; `looped tasks --json` lists what each task has."""
     json: bool = False
     """One JSON object a line."""

@@ -47,7 +47,7 @@ class SolveArgs:
     model: Annotated[str | None, Option("NAME|PATH", default="")] = None
     """A shipped model (addition-fast, or fast alone), `compiled`, a checkpoint's file, or a run's folder; by default
     the shipped model of the task."""
-    stop: str | None = None
+    stop: Annotated[str | None, Option("RULE", default="")] = None
     """When to stop looping: oracle, confidence, threshold, converged, settled, halt, halt-mode, FILE.py:Name; by
     default halt or else oracle."""
     show_steps: bool = False

@@ -22,7 +22,7 @@ from looped.experiments.queue import Job, Status
 
 @dataclass(frozen=True)
 class StatusArgs:
-    """Show how runs stand: queued, running with step and loss, done, failed with the reason."""
+    """Show how runs stand: queued, running, done, interrupted, cancelled, or failed with the reason."""
 
     folder: Annotated[Path, Positional("DIR")]
     """The folder of the runs: that of a sweep, or `runs`."""

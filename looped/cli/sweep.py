@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Annotated
 from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json, print_table
 from looped.errors import InputError
-from looped.experiments import backends, queue, runner
+from looped.evaluation.measure import over_seeds
+from looped.experiments import backends, queue, results, runner
 from looped.experiments.backends import BackendOptions
 from looped.experiments.plan import SweepFile, read_sweep
 from looped.experiments.queue import Job, Status
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 COLUMNS = ("run", "state", "step", "loss", "measured", "")
-ORDER = ("done", "running", "queued", "failed", "cancelled")
+ORDER = ("done", "running", "queued", "failed", "interrupted", "cancelled")
 EVERY_S = 10.0  # between two lines about all jobs
 
 
@@ -47,7 +48,7 @@ EVERY_S = 10.0  # between two lines about all jobs
 class BackendArgs:
     """Options of the commands that run jobs."""
 
-    engine: str = "local"
+    engine: Annotated[str, Option("local|ray|slurm")] = "local"
     """Where runs are run: local (processes here), ray (extra `ray`) or slurm (arrays of batch jobs)."""
     address: Annotated[str, Option("HOST:PORT", default="(default: a new one here)")] = ""
     """The Ray cluster to use; auto is the one this machine belongs to."""
@@ -57,9 +58,9 @@ class BackendArgs:
     """Runs at once; 0: one for each GPU, or for each core where there is none."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
-    time_limit: float = math.inf
+    time_limit: Annotated[float, Option("SECONDS", default="(default: none)")] = math.inf
     """Stop cleanly after this many seconds, to go on later."""
-    save_every: float = 60.0
+    save_every: Annotated[float, Option("SECONDS")] = 60.0
     """Seconds between two checkpoints of a run."""
     dry_run: bool = False
     """Only show what is done and what is missing."""
@@ -194,7 +195,10 @@ def table(batch: Sequence[Job], statuses: Sequence[Status], room: int) -> Table:
     for column in COLUMNS:
         drawn.add_column(column, justify="right" if column in ("step", "loss", "measured") else "left")
     pairs = list(zip(batch, statuses, strict=True))
-    weight = {state: i for i, state in enumerate(("failed", "running", "queued", "cancelled", "done"))}
+    weight = {
+        state: i
+        for i, state in enumerate(("failed", "running", "queued", "interrupted", "cancelled", "done"))
+    }
     urgent = sorted(range(len(pairs)), key=lambda i: (weight[pairs[i][1].state], i))[: max(room, 3)]
     for i in sorted(urgent):
         drawn.add_row(*(Text(cell) for cell in cells(*pairs[i])))
@@ -228,8 +232,34 @@ def run(args: SweepArgs) -> int:
     else:
         pairs = zip(outcome.batch, outcome.statuses, strict=True)
         print_table(COLUMNS, [cells(*pair) for pair in pairs])
+        print_accuracy([job for job in outcome.batch if not queue.missing_plans(job)])
     note(ending(outcome, root))
     return status
+
+
+def print_accuracy(batch: Sequence[Job]) -> None:
+    """A table of exact match, mean ± standard error over seeds: a line for each run, a column for each length."""
+    found: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for job in batch:
+        for plan, file in zip(job.plans, queue.result_files(job), strict=True):
+            for row in results.read(file, job.config, plan) or []:
+                if row.get("step") == row.get("chosen"):  # of curves over steps, where the rule stops
+                    line = found.setdefault((job.name, row.get("stop", "confidence-batch")), {})
+                    line.setdefault(row["length"], []).append(row["accuracy"])
+    lengths = sorted({length for line in found.values() for length in line})
+    if lengths:
+        print()
+        lines = [
+            [*key, *(_spread(line.get(length, [])) for length in lengths)] for key, line in found.items()
+        ]
+        print_table(["exact match by length", "stop", *map(str, lengths)], lines)
+
+
+def _spread(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
+    spread = over_seeds(values)
+    return f"{spread.mean:.3f}" + ("" if spread.error is None else f" ± {spread.error:.3f}")
 
 
 def make_jobs(sweep: SweepFile, root: Path, save_seconds: float) -> list[Job]:

@@ -29,6 +29,7 @@ from looped.rasp.trace import Trace, shown_steps, trace
 if TYPE_CHECKING:  # models need torch, which the program alone does not
     from looped.solve.sources import Voice
 
+MOST_SHOWN = 2_000_000  # tokens of a model's steps that are all kept
 MOST_VALUES = 64_000_000  # of a JSON trace, which is held as a whole
 
 
@@ -63,10 +64,17 @@ def run(args: TraceArgs) -> int:
     if args.json:
         _check_size(program, row.tolist())
     steps = program.total(program.sizes(row.tolist()))
-    keep = None if args.json else shown_steps(steps)
-    done = trace(program, row, keep=keep)
+    short = (
+        steps * len(row) <= MOST_SHOWN
+    )  # then all is kept, since a model may take more steps than the program
+    heard = (
+        _heard(args, program, question, None if args.json or short else shown_steps(steps))
+        if args.model
+        else []
+    )
+    last = max([steps, *(step for voice in heard for step in voice.outputs)])
+    done = trace(program, row, keep=None if args.json else shown_steps(last))
     fact = facts(done, question)
-    heard = _heard(args, program, question, keep) if args.model else []
     if args.json:
         models = {"models": [_told(voice, done) for voice in heard[1:]]} if heard else {}
         print_json({**fact, "trace": done.json(), **models})

@@ -18,12 +18,14 @@ from typing import Annotated
 from looped import devices, registry
 from looped.cli import display
 from looped.cli.arguments import Option, Positional
+from looped.cli.cost import seconds
 from looped.cli.output import note, print_json
 from looped.errors import InputError
 from looped.experiments import queue
-from looped.training import recipes
+from looped.training import cost, recipes
 from looped.training.backends import Backend
 from looped.training.config import TrainConfig
+from looped.training.cost import estimate
 from looped.training.interrupt import Interrupt
 from looped.training.progress import Listener
 from looped.training.trainer import Cadence, Summary, train
@@ -32,6 +34,7 @@ from looped.training.trainer import Cadence, Summary, train
 LONG = {name: f"model.{name}" for name in ("width", "heads", "layers", "bands", "positions", "embedding_std")}
 SHORT = ("seeds", "steps", "interval", "lr", "batch", "max_length", "ema", "backprop")
 
+LONG_S = 120.0  # a run on a CPU that takes longer is told of the quick recipe
 LOOK_S = 0.25  # seconds between two looks for a request of `looped cancel`
 
 
@@ -40,8 +43,8 @@ def _setting(metavar: str) -> Option:
     return Option(metavar, default="(default: the recipe's)")
 
 
-Int = Annotated[str, _setting("INT")]
-Float = Annotated[str, _setting("FLOAT")]
+Int = Annotated[str, _setting("N")]
+Float = Annotated[str, _setting("NUMBER")]
 List = Annotated[str, _setting("A,B,…")]
 
 
@@ -52,19 +55,20 @@ class TrainArgs:
     task: Annotated[str, Positional("TASK")]
     """The task's name, of those that `looped tasks` lists; or FILE.py:Name for one of your own."""
     method: str = "fop-loop-adaptive"
-    """One of the paper's methods, the two systems it never ran, ut and pondernet, or FILE.py:Name."""
+    """The paper's method fop-loop-adaptive; its baselines fop-loop-adaptive-wo, fop-loop-fixed, fop, fop-pause, ntp,
+    ntp-pause, ntp-loop; or two systems that it only names, ut and pondernet; or FILE.py:Name."""
     recipe: str = "fast"
-    """paper (its hyperparameters), fast (far fewer steps), quick (a minute on a CPU), long (exact far out), or
-    FILE.py:Name."""
+    """quick (a minute on a CPU), long (small models that hold far past their training length), fast (the paper's model
+    with fewer gradient steps) paper (its settings), or FILE.py:Name."""
     seeds: Annotated[str, Option("A,B,…")] = "0,1,2,3,4"
     """Seeds, trained side by side as one computation."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     out: Annotated[Path | None, Option("DIR", default="(default: runs/TASK-METHOD-RECIPE)")] = None
     """The run's folder."""
-    time_limit: float = math.inf
+    time_limit: Annotated[float, Option("SECONDS", default="(default: none)")] = math.inf
     """Stop cleanly after this many seconds, to go on later."""
-    save_every: float = 60.0
+    save_every: Annotated[float, Option("SECONDS")] = 60.0
     """Seconds between two checkpoints."""
     track: bool = False
     """Also pass the numbers on to trackio."""
@@ -115,7 +119,7 @@ def run(args: TrainArgs) -> int:
     if not args.save_every > 0:
         raise InputError(f"--save-every must be above 0 seconds, not {args.save_every:g}")
     folder = args.out or Path("runs") / config.name
-    listeners: list[Listener] = [display.listener()]
+    listeners: list[Listener] = [*([Price()] if device.type == "cpu" else []), display.listener()]
     if args.track:
         listeners.append(display.Trackio())
     with Interrupt() as asked:
@@ -128,6 +132,27 @@ def run(args: TrainArgs) -> int:
         print_json(asdict(summary))
     note(ending(summary))
     return asked.status or int(summary.ending == "every seed stopped")
+
+
+class Price(Listener):
+    """Says what a run on a CPU takes, when it begins."""
+
+    def begin(self, config: TrainConfig, folder: Path, step: int) -> None:
+        """Not where it goes on: the display says what is left."""
+        if step == 0:
+            note(price(config))
+
+
+def price(config: TrainConfig) -> str:
+    """What the whole run takes on one CPU core, and what is quicker where that is long."""
+    takes = estimate(config, cost.device("cpu")).seconds
+    said = (
+        f"looped: the whole run takes about {seconds(takes)} on one CPU core, as `looped cost` estimates it"
+    )
+    if takes < LONG_S:
+        return said
+    quick = recipes.make(config.task, config.method, "quick", config.seeds)
+    return f"{said}; --recipe quick takes {seconds(estimate(quick, cost.device('cpu')).seconds)}"
 
 
 def _stop_request(folder: Path, asked: Interrupt) -> Callable[[], bool]:

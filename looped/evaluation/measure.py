@@ -21,6 +21,7 @@ Knows nothing of run folders or files.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean, stdev
@@ -50,6 +51,8 @@ Pause = Callable[[Json], bool]  # whether to stop, asked with the partial counts
 DRAWN_AT_ONCE = 1024  # problems; what is drawn must not depend on a device's memory
 MOST_SAMPLES = 10**8  # larger values are typing errors
 ORACLE, HALT = "oracle", "halt"
+FEW_ROWS, MORE_ROWS = 4, 64  # of the two measurements that tell how fast a machine is
+ENOUGH_S = 1.0  # seconds that one of them takes where it is enough
 
 
 @dataclass(frozen=True)
@@ -273,7 +276,7 @@ def oracle_steps(subject: Subject, length: int) -> int:
 
 
 def _steps_to_run(subject: Subject, length: int, rules: Sequence[Rule], max_steps: int | None) -> int:
-    """How many steps to unroll: no more than anybody looks at."""
+    """How many steps to unroll: no more than the rules look at."""
     needed = oracle_steps(subject, length)
     if all(rule.name == ORACLE for rule in rules):
         return needed
@@ -288,6 +291,47 @@ def reach(subject: Subject, length: int) -> int:
     own = torch.tensor([largest_steps(subject.task, length)])
     asked = int(subject.loops.last(own, torch.tensor([subject.task.question_size(length)])))
     return max(most, asked, 2 * int(own))
+
+
+def work(subject: Subject, length: int, samples: int, rules: Sequence[Rule]) -> tuple[int, float]:
+    """What measuring a length computes: layers that follow one another, and multiplications in all of them."""
+    config, task, method = subject.model.config, subject.task, subject.method
+    steps = _steps_to_run(subject, length, rules, None) if method.adaptive else oracle_steps(subject, length)
+    size, width = task.row_size(length) + method.pause, config.width
+    seen = sum(min(band or size / 2, size / 2) for band in config.head_bands) / config.heads
+    position = 2 * width * width * (2 + config.expansion) + 2 * width * seen
+    batches_drawn = -(-samples // DRAWN_AT_ONCE)
+    layers = steps * config.layers
+    return layers * batches_drawn, len(subject.seeds) * samples * layers * size * position
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a model is measured on this machine, from two short measurements."""
+
+    layer_s: float  # a layer at a loop step, however few rows there are
+    each_s: float  # a multiplication
+
+    def seconds(self, subject: Subject, length: int, samples: int, rules: Sequence[Rule]) -> float:
+        """The time that a length will take."""
+        layers, multiplications = work(subject, length, samples, rules)
+        return layers * self.layer_s + multiplications * self.each_s
+
+
+def pace(subject: Subject, length: int, rules: Sequence[Rule]) -> Pace:
+    """Time two short measurements at a length; the first run, which prepares memory and threads, does not count."""
+    names = [rule.name for rule in rules]
+    times = []
+    for samples in (FEW_ROWS, FEW_ROWS, MORE_ROWS):
+        began = time.perf_counter()
+        measure(subject, [length], samples, seed=0, stops=names)
+        times.append(time.perf_counter() - began)
+        if times[-1] > ENOUGH_S:  # a large model: the fixed part is not worth another measurement
+            return Pace(0.0, times[-1] / work(subject, length, samples, rules)[1])
+    layers, few = work(subject, length, FEW_ROWS, rules)
+    _, more = work(subject, length, MORE_ROWS, rules)
+    each = max(0.0, times[2] - times[1]) / (more - few)
+    return Pace(max(0.0, times[1] - few * each) / layers, each)
 
 
 def usual_stops(method: Method) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from looped.experiments.plan import MeasurementPlan, check_name
 from looped.locks import hold, is_held
 from looped.training.config import TrainConfig
 
-State = Literal["queued", "running", "done", "failed", "cancelled"]
+State = Literal["queued", "running", "done", "failed", "interrupted", "cancelled"]
 QUEUE_FOLDER, CANCEL = ".jobs", "cancel"
 LARGEST_REASON = 1 << 16  # bytes of the file that says why a job failed
 TAIL = 1 << 16  # bytes at the end of the metrics that hold the last report
@@ -155,10 +155,10 @@ def status_of(root: Path, job: Job) -> Status:
     reason = failure(root, job.name)
     if reason:
         return Status("failed", step, loss, measured, reason)
-    known = (
-        folder.exists() or queue_file(root, f"{job.name}.json").exists()
-    )  # else nobody has asked for it here yet
-    return Status("cancelled" if known and is_cancelled(root) else "queued", step, loss, measured)
+    asked_for = folder.exists() or queue_file(root, f"{job.name}.json").exists()
+    if asked_for and is_cancelled(root):
+        return Status("cancelled", step, loss, measured)
+    return Status("interrupted" if 0 < step < job.config.steps else "queued", step, loss, measured)
 
 
 def result_files(job: Job) -> list[Path]:

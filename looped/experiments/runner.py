@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,7 +92,15 @@ def run_jobs(
             backend.close()
     if all(status.state == "done" for status in statuses):
         wanted = "complete"
-    return SweepOutcome(wanted or "failed", tuple(batch), tuple(statuses))
+    ending = wanted or "failed"
+    return SweepOutcome(ending, tuple(batch), tuple(_named(status, ending) for status in statuses))
+
+
+def _named(status: Status, ending: Ending) -> Status:
+    """A job that was stopped without `looped cancel` is not cancelled: it was interrupted, or never began."""
+    if status.state != "cancelled" or ending not in ("interrupted", "time limit"):
+        return status
+    return replace(status, state="interrupted" if status.step else "queued")
 
 
 def _wanted(root: Path, stop: Callable[[], bool], deadline: float | None) -> Ending | None:

@@ -79,7 +79,8 @@ class Trace:
     def table(self, positions: int = 40, steps: int = MOST_STEPS, beside: Beside = ()) -> str:
         """Variable × step as text; beyond so many positions or steps, some of the middle is left out.
 
-        Under a step's variables stands what others would put out after it, by name, from the question's end on.
+        Under a step's variables stands what others would put out after it, by name, from the question's end on; others
+        may take more steps than the program.
         """
         return _laid_out(*self._lines(positions, steps, beside))
 
@@ -99,15 +100,14 @@ class Trace:
         start = names.index(EOQ)
         output = [IGNORED] * start + self.program.vocab.decode(self.output[start:].tolist())
         lines = [("step", "variable", names)]
-        for step in shown_steps(self.steps, steps):
+        last = max([self.steps, *(step for _, said in beside for step in said)])
+        for step in shown_steps(last, steps):
             if step is None:
                 lines.append((GAP, "", []))
                 continue
-            at = [entry for entry in self.entries if entry.step == step]
-            lines += [
-                (str(step) if i == 0 else "", entry.name, self.shown(entry)) for i, entry in enumerate(at)
-            ]
-            lines += [("", name, [IGNORED] * start + said[step]) for name, said in beside if step in said]
+            at = [(entry.name, self.shown(entry)) for entry in self.entries if entry.step == step]
+            at += [(name, [IGNORED] * start + said[step]) for name, said in beside if step in said]
+            lines += [(str(step) if i == 0 else "", name, values) for i, (name, values) in enumerate(at)]
         lines.append(("out", "", output))
         return lines, _kept(len(names), (0, start - 4, len(names) - positions // 3), positions)
 

@@ -79,12 +79,15 @@ def test_words_become_arguments(words: str, expected: Args) -> None:
         ("copy 01 --lenght 3", "looped ask has no option --lenght; did you mean --length?"),
         ("copy 01 --lenght=3", "looped ask has no option --lenght; did you mean --length?"),
         ("copy 01 --bogus", "looped ask has no option --bogus; `looped ask --help` lists its options"),
-        ("copy 01 --length x", "--length takes INT, not 'x'"),
-        ("copy 01 --length 1.5", "--length takes INT, not '1.5'"),
-        ("copy 01 --rate fast", "--rate takes FLOAT, not 'fast'"),
-        ("copy 01 --lengths 1 b", "--lengths takes [INT [INT ...]], not '1' 'b'"),
-        ("copy 01 --length", "--length takes INT, and there is none; `looped ask --help` shows how"),
-        ("copy 01 --length --show-steps", "--length takes INT, and there is none; "),
+        ("copy 01 --length x", "--length takes a whole number, not 'x'"),
+        ("copy 01 --length 1.5", "--length takes a whole number, not '1.5'"),
+        ("copy 01 --rate fast", "--rate takes a number, not 'fast'"),
+        ("copy 01 --lengths 1 b", "--lengths takes whole numbers, not '1' 'b'"),
+        (
+            "copy 01 --length",
+            "--length takes a whole number, and there is none; `looped ask --help` shows how",
+        ),
+        ("copy 01 --length --show-steps", "--length takes a whole number, and there is none; "),
         ("copy 01 --stop soon", "--stop takes oracle or confidence, not 'soon'"),
         ("copy 01 --show-steps=no", "--show-steps takes no value, not 'no'"),
         ("copy 01 -x", "looped ask has no option -x; "),
@@ -110,7 +113,7 @@ def test_help_goes_to_stdout_and_leaves(capsys: pytest.CaptureFixture[str]) -> N
     out, err = capsys.readouterr()
     assert "usage: looped ask TASK QUESTION [OPTIONS]" in out
     told = " ".join(out.split())
-    assert "--length INT How long. (default: 5)" in told
+    assert "--length N How long. (default: 5)" in told
     assert "--stop oracle|confidence When to stop. (default: oracle)" in told
     assert "--set KEY=VALUE One at a time." in told
     assert "--out FILE Where to. (default: nowhere)" in told

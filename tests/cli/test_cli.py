@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +20,7 @@ from looped import cli as command_line
 from looped.cli import COMMANDS, SUBCOMMANDS
 from looped.cli.output import note, print_json, print_table
 from looped.errors import InputError
+from looped.methods import METHODS
 
 COMMANDS_FOLDER = Path(looped.__file__).parent / "cli"
 
@@ -248,3 +251,13 @@ def test_threads_wait_a_little_unless_told_otherwise(
     monkeypatch.setattr(os, "environ", environment | asked)
     assert command_line.main(["--version"]) == 0
     assert (os.environ["OMP_WAIT_POLICY"], os.environ.get("GOMP_SPINCOUNT")) == found
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "bench ladder"])
+def test_options_say_what_they_take(command: str, cli: Callable[..., tuple[int, str, str]]) -> None:
+    _, out, _ = cli(*command.split(), "--help")
+    shown = re.findall(r"^  (--[a-z-]+)(?: (\S+))?", out, flags=re.M)
+    assert not [(flag, word) for flag, word in shown if re.search(r"\b(STR|INT|FLOAT|None)\b|\[", word)]
+    text = " ".join(out.split())
+    if "--method " in text and command != "reproduce":
+        assert [name for name in METHODS if name not in text] == []

@@ -64,3 +64,14 @@ def test_a_seed_no_generator_takes(cli: Cli) -> None:
         )
         assert (code, out) == (2, "")
         assert "--seed must be between 0 and 4294967295" in err
+
+
+def test_it_ends_with_an_answer(cli: Cli) -> None:
+    words = ["compare", "copy", "--length", "5", "--samples", "64"]
+    said = cli(*words, "--model", "compiled").out.splitlines()[-1]
+    assert said.startswith("copy-compiled computes as the program does: ")
+    other = cli(*words, "--model", "fast", "--no-controls").out.splitlines()[-1]
+    assert other.startswith(
+        "copy-fast does not compute as the program does: of 5 pairs of variable and step, "
+    )
+    assert "are read better from its states than from its input token, `seq` after step " in other

@@ -16,6 +16,7 @@ from looped import checkpoints, runs
 from looped.cli import discover, evaluate
 from looped.errors import InputError
 from looped.evaluation.loading import parse_lengths
+from looped.evaluation.measure import work
 from looped.training.recipes import make
 from looped.training.trainer import Cadence, train
 
@@ -81,6 +82,56 @@ def test_long_work_says_how_far_it_is(
         0,
         "measured 1 of 2: small: length 2\nmeasured 2 of 2: small: length 4\n",
     )
+
+
+def test_what_a_cpu_does_in_time_is_chosen(cli: Cli, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, err = cli("evaluate", run, "--device", "cpu", "--json")
+    rows = json.loads(out)["rows"]
+    assert code == 0
+    assert [row["length"] for row in rows[::2]] == [3, 4, 6, 9], (
+        "from the training length to three times that"
+    )
+    assert rows[0]["samples"] in evaluate.ROUND
+    told = f"looped: {rows[0]['samples']} problems per length at 3,4,6,9, about 0:"
+    assert err.startswith(told)
+    monkeypatch.setattr(evaluate, "BUDGET_S", 0.0)
+    assert "looped: 10 problems per length" in cli("evaluate", run, "--device", "cpu").err
+    rows = json.loads(cli("evaluate", run, "--samples", "7", "--device", "cpu", "--json").out)["rows"]
+    assert (len(rows), rows[0]["samples"]) == (8, 7), "what is given is done"
+
+
+def test_long_work_says_before_it_starts_how_long_it_takes(
+    cli: Cli, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate, "QUICK", 0)
+    monkeypatch.setattr(evaluate, "TOLD_S", -1.0)
+    assert cli("evaluate", run, *FEW).err == "looped: this takes about 0:00\n"
+
+
+def test_the_time_of_a_measurement_is_estimated(run: Path) -> None:
+    subject = evaluate.load(run, torch.device("cpu")).subject
+    rules = [evaluate.stopping.get("oracle")]
+    speed = evaluate.pace(subject, 8, rules)
+    one, many = (speed.seconds(subject, n, 50, rules) for n in (4, 16))
+    assert 0 < one < many, "longer questions take more steps of longer rows"
+    layers, few = work(subject, 8, 10, rules)
+    assert work(subject, 8, 20, rules) == (layers, 2 * few), "twice the problems, twice the multiplications"
+    assert work(subject, 8, 10, [evaluate.stopping.get("converged")])[0] == 2 * layers, (
+        "which looks to 2 T(n)"
+    )
+
+
+def test_the_time_left_is_corrected_by_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(evaluate.time, "monotonic", lambda: now[0])
+    left = evaluate.TimeLeft([10.0, 10.0, 20.0])
+    assert str(left) == "about 0:40 left"
+    now[0] = 20.0  # half as fast as expected
+    left.done()
+    assert 45 < left.seconds() < 60
+    now[0] = 40.0
+    assert 35 < float(left.seconds() if left.done() else 0) < 40
+    assert evaluate.TimeLeft([0.0, 0.0]).done() == "", "nothing is known"
 
 
 @pytest.mark.parametrize(("command", "module"), [("evaluate", evaluate), ("discover", discover)])

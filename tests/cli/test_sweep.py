@@ -47,7 +47,13 @@ def test_a_sweep_from_start_to_end(cli: Cli) -> None:
     assert err.splitlines()[0] == "2 runs in runs/two: 2 queued"
     assert err.splitlines()[-1] == "complete: 2 done; wrote runs/two"
     assert len(list(Path("runs/two/results").glob("*.json"))) == 2
-    code, _, err = cli(*words)
+    code, out, err = cli(*words)
+    assert out.splitlines()[4].split()[:5] == ["exact", "match", "by", "length", "stop"], (
+        "ends with accuracies"
+    )
+    names = [run["run"] for run in made["runs"]]
+    assert [line.split()[:2] for line in out.splitlines()[5:]] == [[name, "oracle"] for name in names]
+    assert all("±" in line for line in out.splitlines()[5:]), "of two seeds"
     assert (code, err.splitlines()) == (0, ["2 runs in runs/two: 2 done", "complete: 2 done; wrote runs/two"])
     code, out, err = cli("status", "runs/two", "--json")
     assert (code, err) == (0, "2 done\n")
@@ -112,10 +118,10 @@ def test_a_sweep_is_stopped_kindly(cli: Cli, how: str) -> None:
             process.kill()
     ending, status = {"cancel": ("cancelled", 0), "SIGINT": ("interrupted", 130)}[how]
     assert process.returncode == status, err
-    assert err.splitlines()[-1].startswith(f"{ending}: 1 cancelled; wrote runs/long; the same command does")
+    assert err.splitlines()[-1].startswith(f"{ending}: 1 {ending}; wrote runs/long; the same command does")
     (folder,) = Path("runs/long").glob("copy-*")
     assert runs.load_seed(folder / "seed-0.safetensors").step > 0, "it saved first"
-    assert "cancelled" in out
+    assert ending in out
 
 
 @pytest.mark.parametrize(

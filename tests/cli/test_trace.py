@@ -58,6 +58,13 @@ def test_a_shipped_model_beside_them(cli: Cli) -> None:
     assert out.splitlines()[-1].startswith("copy-fast: right; it says what the program says after ")
 
 
+def test_a_model_is_shown_to_its_own_end(cli: Cli) -> None:
+    _, out, _ = cli("trace", "addition", "10+11", "--model", "long")
+    lines = [line.split() for line in out.splitlines()]
+    assert ["5", "addition-long", *"*****101#"] in lines, "the program takes three steps, the model five"
+    assert [line[0] for line in lines if len(line) > 1 and line[1] == "addition-long"] == ["4", "5"]
+
+
 def test_a_model_of_another_task(cli: Cli) -> None:
     code, out, err = cli("trace", "parity", "10", "--model", "copy-compiled")
     assert (code, out) == (2, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from rich.console import Console
 
 from looped import runs
 from looped.cli.display import LiveTable, Tracked
+from looped.cli.train import price
 from looped.experiments import queue
 from looped.training import __main__ as bare
 from looped.training.progress import Listener, Report
@@ -264,3 +266,18 @@ def test_tracking_without_a_tracker(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
     code, _, err = cli("train", *SMALL, "--track")
     assert (code, err.count("\n")) == (2, 1)
     assert "tracking needs the package trackio" in err
+
+
+def test_a_run_on_a_cpu_says_what_it_takes(cli: Cli) -> None:
+    _, _, err = cli("train", *SMALL, "--out", "a")
+    assert err.startswith("looped: the whole run takes about ")
+    assert "on one CPU core" in err.splitlines()[0]
+    assert "--recipe quick" not in err.splitlines()[0], "it is short"
+    assert "whole run" not in cli("train", *SMALL, "--out", "a").err, "it goes on"
+
+
+def test_a_long_run_is_told_of_the_quick_recipe() -> None:
+    said = price(make("parity", "fop-loop-adaptive", "fast", (0, 1, 2, 3, 4)))
+    assert re.fullmatch(
+        r"looped: the whole run takes about [\d.]+ h on one CPU core, .*; --recipe quick takes [\d.]+ s", said
+    )

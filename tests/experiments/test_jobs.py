@@ -42,7 +42,7 @@ def test_the_life_of_a_job(small, root: Path) -> None:
         assert queue.status_of(root, job).state == "running"
     train(job.config, root / job.name, stop=lambda: queue.last_report(root / job.name)[0] >= 20)
     half = queue.status_of(root, job)
-    assert (half.state, half.step) == ("queued", 20)
+    assert (half.state, half.step) == ("interrupted", 20)
     assert half.loss == pytest.approx(sum(row["loss"] for row in runs.read_metrics(root / job.name)[-2:]) / 2)
     queue.cancel(root)
     assert queue.status_of(root, job).state == "cancelled"

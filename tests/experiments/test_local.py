@@ -171,12 +171,13 @@ def test_stopping_saves_first_and_the_next_start_goes_on(small, engine, tmp_path
     stop = reached if how == "interrupted" else lambda: False
     outcome = run_jobs(engine(), batch, listener=Canceller(), stop=stop)
     assert outcome.ending == how
-    assert {status.state for status in outcome.statuses} == {"cancelled"}
+    states = {status.state for status in outcome.statuses}
+    assert states <= ({"cancelled"} if how == "cancelled" else {"interrupted", "queued"})
     assert not any(locks.is_held(queue.queue_file(root, f"{job.name}.lock")) for job in batch)
     saved = queue.saved_step(root / batch[0].name / runs.STATE)
     assert saved is not None
     assert 20 <= saved < 400
-    stopped = {"interrupted": "queued", "cancelled": "cancelled"}[how]
+    stopped = how
     assert queue.status_of(root, batch[0]).state == stopped
     again = engine()
     assert run_jobs(again, batch[:1]).ending == "complete"
@@ -185,7 +186,7 @@ def test_stopping_saves_first_and_the_next_start_goes_on(small, engine, tmp_path
 
 def test_a_time_limit_stops_the_whole(small, engine, tmp_path: Path) -> None:
     outcome = run_jobs(engine(), [small("copy"), small("parity"), small("unique_set")], time_limit_s=1e-9)
-    assert (outcome.ending, outcome.count("cancelled")) == ("time limit", 3)
+    assert (outcome.ending, outcome.count("queued")) == ("time limit", 3), "none of them began"
     with pytest.raises(InputError, match="the time limit must be above 0 seconds"):
         run_jobs(engine(), [small("copy")], time_limit_s=0)
 

@@ -15,6 +15,7 @@ from looped.experiments import paper, plan
 DOCS = Path(__file__).parents[2] / "docs"
 SCALE = (DOCS / "scale.md").read_text(encoding="utf-8")
 REPRODUCTION = (DOCS / "reproduction.md").read_text(encoding="utf-8")
+TABLES = (DOCS / "paper_tables.md").read_text(encoding="utf-8")
 
 
 def test_the_pages_files_of_runs_can_be_read() -> None:
@@ -38,8 +39,9 @@ def test_every_figure_and_its_lengths_are_on_the_page() -> None:
 
 
 def test_every_claim_names_a_figure() -> None:
-    rows = re.findall(r"^\| +\d+ \| .* \| (\S+) \|.*\|.*\|$", REPRODUCTION, flags=re.M)
+    rows = re.findall(r"^\| +\d+ \| .* \| (\S+) \|.*\|.*\|$", TABLES, flags=re.M)
     assert len(rows) == 19
+    assert re.findall(r"^\| (\d+) \| ", REPRODUCTION, flags=re.M) == [str(i + 1) for i in range(19)]
     assert set(rows) - {"–"} == set(paper.FIGURES)
 
 
