@@ -39,5 +39,5 @@ def test_a_lock_that_is_only_deleted_is_made_again(tmp_path: Path) -> None:
     with Run(folder, CONFIG) as first:
         (folder / "lock").unlink()
         first.log([{"step": 1}])
-        with pytest.raises(InputError, match="somebody is training"):
+        with pytest.raises(InputError, match="another process is training"):
             Run(folder, CONFIG)

@@ -99,7 +99,7 @@ def _reported(folder: Path) -> bool:
     return any(file.stat().st_size for file in folder.glob("*/metrics.jsonl"))
 
 
-@pytest.mark.parametrize("how", ["cancel", "SIGINT"])
+@pytest.mark.parametrize("how", [pytest.param("cancel", marks=pytest.mark.slow), "SIGINT"])
 def test_a_sweep_is_stopped_kindly(cli: Cli, how: str) -> None:
     long = {**SWEEP, "set": {**SMALL, "steps": 100_000}, "grid": {"lr": [1e-3]}}
     Path("long.json").write_text(json.dumps(long))

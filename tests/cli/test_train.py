@@ -147,7 +147,7 @@ def test_every_seed_stopped_is_a_negative_finding(cli: Cli, monkeypatch: pytest.
     assert err.splitlines()[-1].startswith("every seed stopped after")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_signal_saves_and_says_how_to_go_on(number: int) -> None:
     words = [*SMALL, "--steps", "100000", "--interval", "5", "--out", "a"]
     command = [sys.executable, "-m", "looped", "train", *words]

@@ -28,7 +28,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(backends.BACKENDS, "local", BackendEntry("forked", "Forked"))
 
 
-@pytest.mark.parametrize("name", ["halting", "wrong-steps"])
+@pytest.mark.parametrize("name", [pytest.param("halting", marks=pytest.mark.slow), "wrong-steps"])
 def test_a_figure_beyond_the_paper_from_start_to_end(cli: Cli, name: str) -> None:
     code, out, err = cli("reproduce", name, *SMALL, "--json")
     assert code == 0, err

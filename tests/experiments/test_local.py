@@ -91,7 +91,7 @@ class Killer(StatusListener):
                 self.left -= 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_worker_that_dies_is_started_again_and_loses_nothing(
     small, engine, tmp_path: Path, number: int
 ) -> None:
@@ -155,7 +155,7 @@ def test_seeds_that_all_go_wrong_are_a_failure_with_a_reason(
 
 
 # --- stopping ----------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("how", ["interrupted", "cancelled"])
+@pytest.mark.parametrize("how", [pytest.param("interrupted", marks=pytest.mark.slow), "cancelled"])
 def test_stopping_saves_first_and_the_next_start_goes_on(small, engine, tmp_path: Path, how: str) -> None:
     root = tmp_path / "runs"
     batch = [small(task, "steps=400", plans=()) for task in ("copy", "parity", "unique_set")]

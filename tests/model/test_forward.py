@@ -23,7 +23,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("size", [1, 9, 64, 200])
+@pytest.mark.parametrize("size", [1, 9, 64, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_gives_what_its_parts_give(
     make_model: MakeModel, monkeypatch: pytest.MonkeyPatch, case: str, size: int, way: str

@@ -17,7 +17,9 @@ NARROW = {"width": 32, "heads": 4, "bands": (2, 2, 2, 2)}
 
 @pytest.mark.parametrize("way", KERNELS)
 @pytest.mark.parametrize("changes", [NARROW, {"width": 16, "heads": 2, "bands": (2, 2)}], ids=["32", "16"])
-@pytest.mark.parametrize(("rows", "size"), [(3, 37), (1, 1), (2, 64), (5, 1000)])
+@pytest.mark.parametrize(
+    ("rows", "size"), [(3, 37), (1, 1), (2, 64), pytest.param(5, 1000, marks=pytest.mark.slow)]
+)
 def test_one_kernel_gives_what_the_parts_give(
     make_model: MakeModel, changes: dict[str, object], rows: int, size: int, way: str
 ) -> None:

@@ -55,7 +55,9 @@ def exam(card: Card) -> list[tuple[MeasuredAccuracy, int]]:
 
 
 @shipped
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [n if n.endswith("-long") else pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
+)
 def test_a_model_keeps_its_cards_word(name: str) -> None:
     solver = looped.load(name, "cpu")
     for row, samples in exam(registry.card(name)):
