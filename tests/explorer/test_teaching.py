@@ -243,8 +243,9 @@ def test_the_tour_plays_unless_less_motion_is_wanted(visit: Visit) -> None:
 # --- a phone -----------------------------------------------------------------------------------------------------
 def test_a_long_addition_can_be_read_on_a_phone(visit: Visit) -> None:
     question = "1011001110001011010011100101+0110100101110010101101001011"
-    page = visit(asked("addition", question), viewport=PHONE, is_mobile=True, has_touch=True)
+    page = visit(asked("addition", question, step=40), viewport=PHONE, is_mobile=True, has_touch=True)
     page.wait_for_selector(SETTLED)
+    api.expect(page.locator("#program-note")).to_contain_text("done after")
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], (
         "the page stays in its frame"
     )
@@ -254,6 +255,12 @@ def test_a_long_addition_can_be_read_on_a_phone(visit: Visit) -> None:
     cell = frame.evaluate("box => box.scrollLeft") / (2 * 28 + 1)
     assert cell >= 14, "the grid begins at the answer, its cells are large enough for letters"
     assert width >= left + columns * cell
+    sideways = [
+        page.locator(f"#{name}-scroll").evaluate("box => box.scrollLeft") for name in ("network", "program")
+    ]
+    assert sideways[0] == sideways[1]
+    shown = frame.evaluate("box => [box.scrollTop, box.scrollTop + box.clientHeight]")
+    assert 0 < shown[0] <= 17 * 40 < shown[1], "the step asked for is in sight"
     page.tap("#zoom")
     api.expect(page.locator("#zoom")).to_have_text("Larger cells")
     assert page.locator("#network").evaluate("canvas => canvas.clientWidth") < width / 2

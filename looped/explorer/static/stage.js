@@ -53,7 +53,8 @@ export class Stage {
     }
     if (this.variable !== variable || !variable.values) return; // another one was asked for meanwhile
     this.program.show(this.#programSize(), programView(this.run, program, variable));
-    this.program.paint(Math.min(this.network.current, program.steps));
+    $("program-scroll").scrollLeft = $("network-scroll").scrollLeft;
+    this.go(this.network.current);
   }
 
   /** Paints all again: the step at which the loop stops is known now. */
@@ -64,9 +65,16 @@ export class Stage {
   /** Shows a step in both grids and keeps it in sight. */
   go(step) {
     this.network.paint(step);
-    if (this.traced) this.program.paint(Math.min(step, this.traced.steps));
-    const box = $("network-scroll"), high = this.network.size.high, head = $("network-head").offsetHeight;
-    const top = step * high, bottom = top + high + head;
+    this.#inSight("network", step);
+    if (!this.traced) return;
+    this.program.paint(Math.min(step, this.traced.steps));
+    if (this.#stacked) this.#inSight("program", Math.min(step, this.traced.steps));
+  }
+
+  get #stacked() { return $("pair").classList.contains("stacked"); }
+
+  #inSight(name, step) {
+    const box = $(`${name}-scroll`), { high } = this.network.size, top = step * high, bottom = top + high + $(`${name}-head`).offsetHeight;
     if (top < box.scrollTop) box.scrollTop = top;
     else if (bottom > box.scrollTop + box.clientHeight) box.scrollTop = bottom - box.clientHeight;
   }
@@ -106,8 +114,8 @@ export class Stage {
 
   /** The network's cells, and its rows too where the two stand side by side. */
   #programSize() {
-    const { size } = this.network, stacked = $("pair").classList.contains("stacked");
-    return { ...size, right: this.#zoom() ? size.right : FEWEST_LABELS, rows: stacked ? this.traced.steps + 1 : size.rows };
+    const { size } = this.network;
+    return { ...size, right: this.#zoom() ? size.right : FEWEST_LABELS, rows: this.#stacked ? this.traced.steps + 1 : size.rows };
   }
 
   #point(step, p, x, y) {
@@ -118,10 +126,11 @@ export class Stage {
     tip.show(`Step ${step}, position ${p + 1}${wanted}`, lines, x, y);
   }
 
+  /** Sideways always; up and down where the two have the same rows. */
   #scrollTogether(a, b) {
     for (const [from, to] of [[a, b], [b, a]]) {
       from.addEventListener("scroll", () => {
-        if (to.scrollTop !== from.scrollTop) to.scrollTop = from.scrollTop;
+        if (!this.#stacked && to.scrollTop !== from.scrollTop) to.scrollTop = from.scrollTop;
         if (to.scrollLeft !== from.scrollLeft) to.scrollLeft = from.scrollLeft;
       }, { passive: true });
     }
