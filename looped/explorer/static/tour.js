@@ -76,8 +76,10 @@ export class Tour {
 
   /** Through the address, so that the browser's Back button works too. */
   #move(number) {
-    if (number > STOPS.length) this.end();
-    else if (number >= 1) location.hash = `tour=${number}`;
+    if (number > STOPS.length) return this.end();
+    if (number < 1) return;
+    Object.assign(this, { number, own: false }); // before the address: what writes it meanwhile must not undo it
+    location.hash = `tour=${number}`;
   }
 
   #spot(id) {
