@@ -15,6 +15,7 @@ import difflib
 import hashlib
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -214,7 +215,8 @@ def accepted(kind: PartKind, found: Any, what: str) -> Any:
 
 def label(name: str) -> str:
     """The short form of a recorded name, for the names of folders: `my_tasks.py:Reverse` gives `reverse`."""
-    return name.rpartition(":")[2].lower() if ":" in name else name
+    own = re.split(r"[:.]", name)[-1].lower() if ":" in name else name
+    return re.sub(r"[^A-Za-z0-9._-]", "-", own)
 
 
 def _kind_of(part: Any) -> str:
