@@ -388,7 +388,7 @@ def test_the_fast_engine_says_what_it_cannot_draw(folder: Path) -> None:
 # --- entry points --------------------------------------------------------------------------------------------
 
 
-def test_an_installed_package_offers_its_parts(folder: Path) -> None:
+def test_an_installed_package_offers_its_parts(cli, folder: Path) -> None:
     """A distribution in a folder on the path, as pip would leave it."""
     site = folder / "site"
     (site / "sums-1.0.dist-info").mkdir(parents=True)
@@ -420,3 +420,7 @@ assert main(["tasks"]) == 0
     assert done.returncode == 0, done.stderr
     assert "the task broken (my_tasks:Nothing) could not be loaded: AttributeError" in done.stderr
     assert "digits" in done.stdout
+    # where the package is not installed, its runs are shown all the same
+    assert cli("status", ".").code == 0
+    refused = cli("evaluate", "run")
+    assert (refused.code, "unknown task 'digits'" in refused.err) == (2, True)
