@@ -21,7 +21,7 @@ from torch import Tensor
 from looped import loops, methods, tasks
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.fast import build, folding, fused, kernels, reference, trajectory
+from looped.fast import build, folding, fused, graphs, kernels, reference, trajectory
 from looped.fast.backprop import Noise, Outcome, backpropagate
 from looped.fast.folding import GradientStore
 from looped.fast.fused import FusedLoop
@@ -100,8 +100,10 @@ class Engine:
         self._hyper.copy_(torch.tensor(optimizer.hyper(self.config, share, self.done)))
         if self.graphs and self._stage.plan is not None:
             if self._graph is None:
-                self._capture(self._stage)
-            assert self._graph is not None
+                stage, changing = self._stage, [self.weights, *self.moments.tensors().values()]
+                self._graph, self._readings = graphs.record(
+                    lambda: self._body(stage), changing, self.generators
+                )
             self._graph.replay()
         else:
             self._readings = self._body(self._stage)
@@ -243,27 +245,3 @@ class Engine:
             return None
         at = positions.places(self.config.model, self.config.batch, size, self.device, self.generators[0])
         return at[self.world.rows]
-
-    # --- CUDA graphs ---------------------------------------------------------------------------------------
-    def _capture(self, stage: PackedStage) -> None:
-        """Records the body as a graph; warming up leaves weights, moments and generators as they were."""
-        kept = [tensor.clone() for tensor in self._changing()]
-        states = [generator.get_state() for generator in self.generators]
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            self._body(stage)
-        torch.cuda.current_stream().wait_stream(stream)
-        for tensor, old in zip(self._changing(), kept, strict=True):
-            tensor.copy_(old)
-        for generator, state in zip(self.generators, states, strict=True):
-            generator.set_state(state)
-        graph = torch.cuda.CUDAGraph()
-        for generator in self.generators:
-            graph.register_generator_state(generator)
-        with torch.cuda.graph(graph):
-            self._readings = self._body(stage)
-        self._graph = graph
-
-    def _changing(self) -> list[Tensor]:
-        return [self.weights, *self.moments.tensors().values()]

@@ -17,6 +17,15 @@ from looped.training.world import World
 Backend = Literal["auto", "plain", "fast"]
 
 
+def _stacks(config: TrainConfig, device: torch.device | str, block: BlockMaker | None) -> str | None:
+    """Why the seeds of a block cannot be computed together; None if they can and it pays."""
+    if len(config.seeds) == 1 and torch.device(device).type == "cpu":
+        return "there is one"
+    from looped.fast import modules
+
+    return modules.refuses(config, device, block=block)
+
+
 def make(
     config: TrainConfig,
     device: torch.device | str = "cpu",
@@ -45,6 +54,14 @@ def make(
             raise InputError(
                 f"no engine can train this: the fast one because {reason}; the plain one: {other}"
             )
+        stacked = _stacks(config, device, block)
+        how = "with its seeds stacked" if stacked is None else f"a seed at a time ({stacked})"
         if world is None or world.rank == 0:
-            print(f"looped: trained by the plain engine: the fast one cannot, {reason}", file=sys.stderr)
+            print(
+                f"looped: trained by the plain engine, {how}: the fast one cannot, {reason}", file=sys.stderr
+            )
+        if stacked is None:
+            from looped.fast.modules import ModuleEngine
+
+            return ModuleEngine(config, device, block=block, world=world)
     return plain.PlainEngine(config, device, block=block, world=world)

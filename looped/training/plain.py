@@ -29,7 +29,7 @@ from looped.model.looped import BlockMaker, LoopedTransformer, checkpoint_weight
 from looped.model.seeds import ModuleStack, ModuleWeights
 from looped.training import curriculum, losses, optimizer, sampling, start
 from looped.training.config import TrainConfig, product_dtype
-from looped.training.optimizer import Moments
+from looped.training.optimizer import AdamW, Moments
 from looped.training.progress import Readings
 from looped.training.sampling import Stage
 from looped.training.world import World
@@ -85,7 +85,9 @@ class PlainEngine:
             _point_into(net, row)
         self.moments = Moments.of(self.weights, config.ema)
         self.generators = [torch.Generator(self.device).manual_seed(seed) for seed in config.seeds]
+        self.adamw: AdamW = optimizer.adamw
         self.done = 0  # gradient steps taken
+        self._hyper: Float[Tensor, "S 3"] = torch.zeros(len(config.seeds), 3, device=self.device)
         self._stage: Stage | None = None
 
     def step(self) -> Readings:
@@ -93,16 +95,24 @@ class PlainEngine:
         config = self.config
         longest = curriculum.max_length(config, self.done)
         if self._stage is None or self._stage.longest != longest:
-            self._stage = sampling.stage(config, longest, self.device)
+            self._stage = self._new_stage(longest)
         if self.moments.average is not None and self.done == self._average_from:
             self.moments.average.copy_(self.weights)
         share = curriculum.lr_share(config, self.done)
-        hyper = torch.tensor(optimizer.hyper(config, share, self.done), device=self.device)
-        loss, grad, right, of_longest = self._gradients(self._stage)
-        norm = optimizer.update(config, self.weights, grad, self.moments, hyper)
+        self._hyper.copy_(torch.tensor(optimizer.hyper(config, share, self.done)))
+        readings = self._carry_out(self._stage)
         self.done += 1
-        longest_right = (right * of_longest).sum(1) / of_longest.sum(1)
-        return Readings(loss, norm, right.mean(1), longest_right)
+        return readings
+
+    def _new_stage(self, longest: int) -> Stage:
+        return sampling.stage(self.config, longest, self.device)
+
+    def _carry_out(self, stage: Stage) -> Readings:
+        """Gradients and update, with the rates in `_hyper`."""
+        loss, grad, right, longest = self._gradients(stage)
+        norm = optimizer.update(self.config, self.weights, grad, self.moments, self._hyper, self.adamw)
+        accuracy_longest = (right * longest).sum(1) / longest.sum(1)
+        return Readings(loss, norm, right.mean(1), accuracy_longest)
 
     def _gradients(self, stage: Stage) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Loss [S], gradient [S, P], rows answered exactly [S, B], rows of the maximum length [S, B]."""

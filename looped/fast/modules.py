@@ -1,0 +1,214 @@
+"""Any block, fast: the seeds of ordinary modules stacked by `torch.func`, on CUDA in one graph per curriculum stage.
+
+Where the fused engine cannot compute a block, the plain engine calls its module for one seed after the other. This
+engine calls it once for all seeds (`torch.vmap` over stacked weights), and on CUDA it records the whole gradient step,
+so that launching costs nothing. The module is called as it is. What a vmap cannot carry (randomness, values that decide
+the control flow) is found by `refuses`, which compares loss and gradient with the plain engine's; such a run is plain.
+
+Shapes: S seeds, B rows, L positions, D width, P numbers of a seed's trained weights.
+"""
+
+from __future__ import annotations
+
+import copy
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from looped.errors import InputError
+from looped.fast import graphs, kernels
+from looped.model.looped import BlockMaker, LoopedTransformer
+from looped.training import curriculum, losses, sampling
+from looped.training.config import TrainConfig
+from looped.training.plain import PlainEngine
+from looped.training.progress import Readings
+from looped.training.sampling import Stage
+from looped.training.world import World
+
+TRIAL_ROWS = 4  # of the comparison with the plain engine
+TOLERANCE = {
+    torch.float32: 1e-3,
+    torch.bfloat16: 5e-2,
+}  # how far apart two gradients may be, relative to their size
+
+
+def refuses(
+    config: TrainConfig,
+    device: torch.device | str = "cpu",
+    *,
+    block: BlockMaker | None = None,
+) -> str | None:
+    """Why seeds cannot be stacked; None if they can: then loss and gradient are the plain engine's, as a trial shows.
+
+    The trial has two seeds, a few rows and the longest training problems.
+    """
+    for name in ("steady", "backprop", "checkpointing"):
+        if getattr(config, name):
+            return f"it does not know {name}={getattr(config, name)}"
+    if config.model.halting != "none":
+        return f"it does not know model.halting={config.model.halting}"
+    few = replace(config, seeds=config.seeds[:2], lr=config.lr[:2], batch=min(config.batch, TRIAL_ROWS))
+    try:
+        return _trial(few, device, block)
+    except InputError:
+        raise
+    except Exception as error:  # whatever a module of somebody else's does under vmap
+        return f"stacked, the block fails: {(str(error).splitlines() or [type(error).__name__])[0][:120]}"
+
+
+def _trial(config: TrainConfig, device: torch.device | str, block: BlockMaker | None) -> str | None:
+    """Compare loss and gradient of one batch with the plain engine's."""
+    plain, stacked = PlainEngine(config, device, block=block), ModuleEngine(config, device, block=block)
+    stage = sampling.stage(config, config.max_length, plain.device)
+    before = {name: buffer.clone() for name, buffer in plain.buffers().items()}
+    loss, grad, *_ = plain._gradients(stage)
+    if any(not torch.equal(before[name], buffer) for name, buffer in plain.buffers().items()):
+        return "the block changes its buffers"
+    other_loss, other, *_ = stacked._gradients(stage)
+    apart = (grad - other).norm(dim=1) / grad.norm(dim=1).clamp_min(1e-12)
+    off = float(torch.maximum(apart, (loss - other_loss).abs() / loss.abs().clamp_min(1e-12)).max())
+    if not off <= TOLERANCE[plain.precision]:
+        return f"stacked, its gradient is another one (off by {off:.1g} of its size)"
+    return None
+
+
+class ModuleEngine(PlainEngine):
+    """Trains S seeds at once, whatever their block is."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        device: torch.device | str = "cpu",
+        *,
+        block: BlockMaker | None = None,
+        world: World | None = None,
+        recorded: bool | None = None,
+    ) -> None:
+        super().__init__(config, device, block=block, world=world)
+        cuda = self.device.type == "cuda"
+        # Noise is drawn for a number of positions that only the data tells, which a graph cannot hold.
+        self.recorded = cuda and not config.noise if recorded is None else recorded
+        if cuda and kernels.available():
+            self.adamw = kernels.adamw
+        self._module = Part(copy.deepcopy(self.nets[0]).train())
+        self._constant = {  # what a seed has beside its trained weights
+            name: torch.stack([dict(_all(net))[name.removeprefix("net.")].detach() for net in self.nets])
+            for name, value in _all(self._module)
+            if not value.requires_grad
+        }
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._readings: Readings | None = None
+
+    def _carry_out(self, stage: Stage) -> Readings:
+        """One gradient step of every seed, recorded at the first of a stage."""
+        if not self.recorded:
+            return super()._carry_out(stage)
+        if self._graph is None:
+            changing = [self.weights, *self.moments.tensors().values()]
+            self._graph, self._readings = graphs.record(
+                lambda: super(ModuleEngine, self)._carry_out(stage), changing, self.generators
+            )
+        self._graph.replay()
+        assert self._readings is not None
+        return self._readings
+
+    def _new_stage(self, longest: int) -> Stage:
+        self._graph = None  # gives its memory back before the next stage takes its own
+        return sampling.stage(self.config, longest, self.device, fixed=self.recorded)
+
+    def _gradients(self, stage: Stage) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Loss [S], gradient [S, P], rows answered exactly [S, B], rows of the maximum length [S, B]."""
+        batch, longest = sampling.draw(self.config, stage, self.generators)
+        levels = [self._rand(g) if self.config.noise else None for g in self.generators]
+        at = self._places(batch.tokens.shape[-1])
+        plan = stage.plan or curriculum.plan(batch.steps.amin(0).tolist(), batch.steps.amax(0).tolist())
+        of_seeds = zip(levels, self.generators, strict=True)
+        drawn = [self._noise(stage, level, generator, len(plan.active)) for level, generator in of_seeds]
+        noise = [torch.stack(of_step) for of_step in zip(*drawn, strict=True)]
+        trained, constant = self._weights()
+        weights = {**trained, **constant}
+        with self._autocast(), self._attention():
+            x = self._call(weights, "embed", batch.tokens, None if at is None else at.expand_as(batch.tokens))
+            final = self._states(weights, x, batch.steps, plan.active, noise)
+            logits = self._call(weights, "readout", final)
+        loss = losses.answer_loss(logits, batch.targets, batch.loss_mask)
+        found = torch.autograd.grad(loss.sum(), list(trained.values()), allow_unused=True)
+        pairs = zip(trained.values(), found, strict=True)
+        grad = [(torch.zeros_like(weight) if own is None else own).flatten(1) for weight, own in pairs]
+        right = losses.exact(logits.detach(), batch.targets, batch.loss_mask)
+        return loss.detach(), torch.cat(grad, dim=1), right.float(), longest
+
+    def _states(
+        self,
+        weights: dict[str, Tensor],
+        x: Float[Tensor, "S B L D"],
+        steps: Int[Tensor, "S B"],
+        active: tuple[int, ...],
+        noise: list[Tensor],
+    ) -> Float[Tensor, "S B L D"]:
+        """Every row's state at its own T; rows are sorted by it, and those that are surely done leave the loop."""
+        h: Tensor | None = None
+        kept = x  # a row's state at T, once it is there
+        ended: list[Tensor] = []
+        for t, count in enumerate(active, 1):
+            u = self._call(weights, "inject", None if h is None else h[:, :count], x[:, :count])
+            if noise:
+                u = u + noise[t - 1][:, :count]
+            h = self._call(weights, "step", u)
+            kept = torch.where((steps[:, :count] == t)[..., None, None], h, kept.to(h.dtype))
+            stays = active[t] if t < len(active) else 0
+            ended.append(kept[:, stays:])
+            kept = kept[:, :stays]
+        return torch.cat(ended[::-1], dim=1)
+
+    def _call(self, weights: dict[str, Tensor], name: str, *given: Tensor | None) -> Tensor:
+        """What a method of every seed's model makes of that seed's own part of what is given."""
+
+        def of_one_seed(own: dict[str, Tensor], *values: Tensor | None) -> Any:
+            return functional_call(self._module, own, (name, *values))
+
+        dims = tuple(None if value is None else 0 for value in given)
+        found: Tensor = torch.vmap(of_one_seed, in_dims=(0, *dims))(weights, *given)
+        return found
+
+    def _autocast(self) -> torch.autocast:
+        lower = self.precision == torch.bfloat16
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=lower, cache_enabled=False)
+
+    def _attention(self) -> AbstractContextManager[None]:
+        """The CPU's own attention kernel has no rule for stacked calls: torch would call it seed by seed, and warn."""
+        if self.device.type == "cuda":
+            return nullcontext()
+        return sdpa_kernel(SDPBackend.MATH)
+
+    def _weights(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The weights of all seeds by name [S, …]: those that are trained, as leaves, and what is not trained."""
+        trained, at = {}, 0
+        for name, weight in self._module.named_parameters():
+            if weight.requires_grad:
+                rows = self.weights[:, at : at + weight.numel()]
+                trained[name] = rows.view(-1, *weight.shape).detach().requires_grad_()
+                at += weight.numel()
+        return trained, self._constant
+
+
+def _all(module: nn.Module) -> list[tuple[str, Tensor]]:
+    return [*module.named_parameters(), *module.named_buffers()]
+
+
+class Part(nn.Module):
+    """A model of which any method can be called with other weights."""
+
+    def __init__(self, net: LoopedTransformer) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, name: str, *given: Tensor | None) -> Any:
+        """The named method's result."""
+        return getattr(self.net, name)(*given)

@@ -1,0 +1,138 @@
+"""Any block with its seeds stacked: the plain engine's gradient steps, and plainly where stacking would change them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from looped.fast import modules
+from looped.fast.modules import ModuleEngine
+from looped.model.block import Block
+from looped.model.config import ModelConfig
+from looped.training import backends
+from looped.training.plain import PlainEngine
+
+STEPS = 8
+
+
+class Gated(nn.Module):
+    """A block of nobody's: no attention, a frozen weight, a buffer, a weight that is never used."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.mix = nn.Linear(2 * config.width, config.width)
+        self.frozen = nn.Parameter(torch.randn(config.width), requires_grad=False)
+        self.unused = nn.Parameter(torch.ones(3))
+        self.register_buffer("scale", torch.full((config.width,), 0.5))
+
+    def forward(self, h: Tensor) -> Tensor:
+        before = torch.cat([torch.zeros_like(h[:, :1]), h[:, :-1]], dim=1)
+        return h + torch.tanh(self.mix(torch.cat([h, before], dim=-1))) * self.scale + self.frozen
+
+
+class Dropping(Block):
+    def forward(self, h: Tensor) -> Tensor:
+        return super().forward(torch.nn.functional.dropout(h, 0.5))
+
+
+class Branching(Block):
+    def forward(self, h: Tensor) -> Tensor:
+        return super().forward(h) if float(h.detach().sum()) > 0 else h
+
+
+class Counting(Block):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, h: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(h)
+
+
+class HiddenConstant(Block):
+    """Each seed draws a constant that is neither parameter nor buffer: stacked, all would have the first seed's."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.hidden = torch.randn(config.width)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return super().forward(h + self.hidden)
+
+
+CASES: dict[str, dict[str, object]] = {
+    "stratified": {},
+    "iid": {"lengths": "iid"},
+    "own ends": {"trailing": "own"},
+    "noise": {"noise": 0.2},
+    "noise, iid": {"noise": 0.2, "lengths": "iid"},
+    "extra steps": {"extra": 3},
+    "average": {"ema": 0.9},
+    "two rates": {"lr": (1e-3, 3e-3)},
+    "randomised": {"model": {"positions": "randomised", "max_positions": 30}},
+    "linear start": {"model": {"initialisation": "linear"}},
+    "layers before and relay": {"model": {"before": 1, "relay": 3}},
+}
+
+
+@pytest.mark.parametrize("block", [None, Gated])
+@pytest.mark.parametrize("case", CASES)
+def test_gradient_steps_equal_the_plain_engine(tiny, case: str, block: type[nn.Module] | None) -> None:
+    config = tiny(**CASES[case])
+    assert modules.refuses(config, block=block) is None
+    plain, stacked = PlainEngine(config, block=block), ModuleEngine(config, block=block)
+    for _ in range(STEPS):
+        expected, found = plain.step(), stacked.step()
+        torch.testing.assert_close(found.loss, expected.loss, atol=2e-5, rtol=2e-5)
+        torch.testing.assert_close(found.norm, expected.norm, atol=2e-4, rtol=2e-3)
+        torch.testing.assert_close(found.accuracy, expected.accuracy)
+    assert float((plain.weights - stacked.weights).abs().mean()) < 2e-5
+    for before, after in zip(plain.generators, stacked.generators, strict=True):
+        assert torch.equal(before.get_state(), after.get_state())
+
+
+@pytest.mark.parametrize(
+    ("block", "reason"),
+    [
+        (Dropping, "random"),
+        (Branching, "stacked, the block fails"),
+        (Counting, "changes its buffers"),
+        (HiddenConstant, "its gradient is another one"),
+    ],
+)
+def test_what_stacking_would_change_is_trained_plainly(tiny, block, reason: str, capsys) -> None:
+    config = tiny()
+    assert reason in str(modules.refuses(config, block=block))
+    engine = backends.make(config, block=block)
+    assert type(engine) is PlainEngine
+    assert "a seed at a time" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", [{"steady": 1.5}, {"backprop": 2}, {"checkpointing": True}])
+def test_what_it_does_not_know_is_named(tiny, change: dict[str, object]) -> None:
+    assert next(iter(change)) in str(modules.refuses(tiny(**change), block=Gated))
+
+
+def test_a_block_of_several_seeds_is_stacked_and_of_one_seed_plain(tiny, capsys) -> None:
+    assert type(backends.make(tiny(), block=Gated)) is ModuleEngine
+    assert "with its seeds stacked" in capsys.readouterr().err
+    assert type(backends.make(replace(tiny(), seeds=(3,)), block=Gated)) is PlainEngine
+    assert type(backends.make(tiny(), block=Gated, backend="plain")) is PlainEngine
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("lengths", ["stratified", "iid"])
+def test_a_recorded_step_is_the_step(tiny, lengths: str) -> None:
+    config = tiny(lengths=lengths, products="fp32")
+    recorded = ModuleEngine(config, "cuda", block=Gated)
+    assert recorded.recorded
+    eager = ModuleEngine(config, "cuda", block=Gated, recorded=False)
+    if lengths == "iid":  # a recorded step reserves loop steps for each row
+        eager._new_stage = recorded._new_stage  # type: ignore[method-assign]
+    for _ in range(STEPS):
+        torch.testing.assert_close(recorded.step().loss, eager.step().loss, atol=1e-4, rtol=1e-4)
