@@ -149,6 +149,14 @@ class Engine:
 
     # --- the body of a step --------------------------------------------------------------------------------
     def _body(self, stage: PackedStage) -> Readings:
+        loss, grad, right, longest = self.gradients(stage)
+        ops: Any = kernels if self.weights.is_cuda and kernels.available() else reference
+        norm = optimizer.update(self.config, self.weights, grad, self.moments, self._hyper, ops.adamw)
+        accuracy_longest = (right * longest).sum(1) / longest.sum(1)
+        return Readings(loss, norm, right.mean(1), accuracy_longest)
+
+    def gradients(self, stage: PackedStage) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Loss [S], gradient [S, P], rows answered exactly [S, B], rows of the maximum length [S, B]."""
         batch, longest = self.draw(stage)
         plan = stage.plan
         if plan is None:
@@ -156,17 +164,13 @@ class Engine:
             plan = curriculum.plan(steps.amin(0).tolist(), steps.amax(0).tolist())
         folded, back = folding.fold(self.model, self.weights, self.precision)
         noise = self._noise(stage.packing)
-        outcome, grads = self._gradients(folded, batch, plan, stage, noise)
+        outcome, grads = self._folded_gradients(folded, batch, plan, stage, noise)
         self._keep_pace(stage, batch, plan, noise)
         grad, loss = self.world.sum(back(grads)), self.world.sum(outcome.loss)
         grad = grad if self._free is None else grad * self._free
-        ops: Any = kernels if self.weights.is_cuda and kernels.available() else reference
-        norm = optimizer.update(self.config, self.weights, grad, self.moments, self._hyper, ops.adamw)
-        right = self.world.join(outcome.exact, self.config.batch).float()
-        accuracy_longest = (right * longest).sum(1) / longest.sum(1)
-        return Readings(loss, norm, right.mean(1), accuracy_longest)
+        return loss, grad, self.world.join(outcome.exact, self.config.batch).float(), longest
 
-    def _gradients(
+    def _folded_gradients(
         self, folded: Prepared, batch: Batch, plan: Plan, stage: PackedStage, noise: Noise | None
     ) -> tuple[Outcome, list[Tensor]]:
         """The loss and the gradients of the folded weights, the fused way where it can be taken."""

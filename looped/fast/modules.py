@@ -3,7 +3,7 @@
 Where the fused engine cannot compute a block, the plain engine calls its module for one seed after the other. This
 engine calls it once for all seeds (`torch.vmap` over stacked weights), and on CUDA it records the whole gradient step,
 so that launching costs nothing. The module is called as it is. What a vmap cannot carry (randomness, values that decide
-the control flow) is found by `refuses`, which compares loss and gradient with the plain engine's; such a run is plain.
+the control flow) is found by `looped.fast.trial`, which compares loss and gradient with the plain engine's.
 
 Shapes: S seeds, B rows, L positions, D width, P numbers of a seed's trained weights.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,7 +20,6 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from looped.errors import InputError
 from looped.fast import graphs, kernels
 from looped.model.looped import BlockMaker, LoopedTransformer
 from looped.training import curriculum, losses, sampling
@@ -31,51 +29,7 @@ from looped.training.progress import Readings
 from looped.training.sampling import Stage
 from looped.training.world import World
 
-TRIAL_ROWS = 4  # of the comparison with the plain engine
-TOLERANCE = {
-    torch.float32: 1e-3,
-    torch.bfloat16: 5e-2,
-}  # how far apart two gradients may be, relative to their size
-
-
-def refuses(
-    config: TrainConfig,
-    device: torch.device | str = "cpu",
-    *,
-    block: BlockMaker | None = None,
-) -> str | None:
-    """Why seeds cannot be stacked; None if they can: then loss and gradient are the plain engine's, as a trial shows.
-
-    The trial has two seeds, a few rows and the longest training problems.
-    """
-    for name in ("steady", "backprop", "checkpointing"):
-        if getattr(config, name):
-            return f"it does not know {name}={getattr(config, name)}"
-    if config.model.halting != "none":
-        return f"it does not know model.halting={config.model.halting}"
-    few = replace(config, seeds=config.seeds[:2], lr=config.lr[:2], batch=min(config.batch, TRIAL_ROWS))
-    try:
-        return _trial(few, device, block)
-    except InputError:
-        raise
-    except Exception as error:  # whatever a module of somebody else's does under vmap
-        return f"stacked, the block fails: {(str(error).splitlines() or [type(error).__name__])[0][:120]}"
-
-
-def _trial(config: TrainConfig, device: torch.device | str, block: BlockMaker | None) -> str | None:
-    """Compare loss and gradient of one batch with the plain engine's."""
-    plain, stacked = PlainEngine(config, device, block=block), ModuleEngine(config, device, block=block)
-    stage = sampling.stage(config, config.max_length, plain.device)
-    before = {name: buffer.clone() for name, buffer in plain.buffers().items()}
-    loss, grad, *_ = plain._gradients(stage)
-    if any(not torch.equal(before[name], buffer) for name, buffer in plain.buffers().items()):
-        return "the block changes its buffers"
-    other_loss, other, *_ = stacked._gradients(stage)
-    apart = (grad - other).norm(dim=1) / grad.norm(dim=1).clamp_min(1e-12)
-    off = float(torch.maximum(apart, (loss - other_loss).abs() / loss.abs().clamp_min(1e-12)).max())
-    if not off <= TOLERANCE[plain.precision]:
-        return f"stacked, its gradient is another one (off by {off:.1g} of its size)"
-    return None
+UNKNOWN = ("steady", "backprop", "checkpointing")  # fields that only the plain engine obeys
 
 
 class ModuleEngine(PlainEngine):
@@ -122,7 +76,7 @@ class ModuleEngine(PlainEngine):
         self._graph = None  # gives its memory back before the next stage takes its own
         return sampling.stage(self.config, longest, self.device, fixed=self.recorded)
 
-    def _gradients(self, stage: Stage) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def gradients(self, stage: Stage) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Loss [S], gradient [S, P], rows answered exactly [S, B], rows of the maximum length [S, B]."""
         batch, longest = sampling.draw(self.config, stage, self.generators)
         levels = [self._rand(g) if self.config.noise else None for g in self.generators]

@@ -21,9 +21,9 @@ def _stacks(config: TrainConfig, device: torch.device | str, block: BlockMaker |
     """Why the seeds of a block cannot be computed together; None if they can and it pays."""
     if len(config.seeds) == 1 and torch.device(device).type == "cpu":
         return "there is one"
-    from looped.fast import modules
+    from looped.fast import trial
 
-    return modules.refuses(config, device, block=block)
+    return trial.of_modules(config, device, block)
 
 
 def make(
@@ -44,9 +44,13 @@ def make(
 
         reason = supports(block, config, torch.device(device).type == "cuda")
         if reason is None:
+            from looped.fast import trial
             from looped.fast.engine import Engine
 
-            return Engine(config, device, world=world)
+            engine = Engine(config, device, world=world)
+            reason = trial.of_fast(engine)
+            if reason is None:
+                return engine
         if backend == "fast":
             raise InputError(f"the fast engine cannot train this: {reason}")
         other = plain.refuses(config, world)

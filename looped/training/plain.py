@@ -82,7 +82,7 @@ class PlainEngine:
         ]
         self.weights: Float[Tensor, "S P"] = torch.stack([_flat(net) for net in self.nets])
         for net, row in zip(self.nets, self.weights, strict=True):
-            _point_into(net, row)
+            point_into(net, row)
         self.moments = Moments.of(self.weights, config.ema)
         self.generators = [torch.Generator(self.device).manual_seed(seed) for seed in config.seeds]
         self.adamw: AdamW = optimizer.adamw
@@ -109,12 +109,12 @@ class PlainEngine:
 
     def _carry_out(self, stage: Stage) -> Readings:
         """Gradients and update, with the rates in `_hyper`."""
-        loss, grad, right, longest = self._gradients(stage)
+        loss, grad, right, longest = self.gradients(stage)
         norm = optimizer.update(self.config, self.weights, grad, self.moments, self._hyper, self.adamw)
         accuracy_longest = (right * longest).sum(1) / longest.sum(1)
         return Readings(loss, norm, right.mean(1), accuracy_longest)
 
-    def _gradients(self, stage: Stage) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def gradients(self, stage: Stage) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Loss [S], gradient [S, P], rows answered exactly [S, B], rows of the maximum length [S, B]."""
         batch, longest = sampling.draw(self.config, stage, self.generators)
         # Everything random is drawn in the order in which the fast engine draws it.
@@ -262,7 +262,7 @@ class PlainEngine:
     def evaluated_net(self, i: int) -> LoopedTransformer:
         """A copy of the i-th seed's module with the weights that count."""
         net = copy.deepcopy(self.nets[i])
-        _point_into(net, self.evaluated_weights[i].clone())
+        point_into(net, self.evaluated_weights[i].clone())
         return net
 
     def evaluated(self) -> tuple[ModuleStack, ModuleWeights]:
@@ -324,7 +324,7 @@ def _flat(net: LoopedTransformer) -> Float[Tensor, "P"]:
     return torch.cat([parameter.detach().float().flatten() for parameter in _trained(net)])
 
 
-def _point_into(net: LoopedTransformer, row: Float[Tensor, "P"]) -> None:
+def point_into(net: LoopedTransformer, row: Float[Tensor, "P"]) -> None:
     """Make the trained parameters views into a row."""
     at = 0
     for parameter in _trained(net):

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from looped.fast import modules
+from looped.errors import InputError
+from looped.fast import trial
+from looped.fast.engine import Engine, PackedStage
 from looped.fast.modules import ModuleEngine
 from looped.model.block import Block
 from looped.model.config import ModelConfig
@@ -83,7 +85,7 @@ CASES: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_gradient_steps_equal_the_plain_engine(tiny, case: str, block: type[nn.Module] | None) -> None:
     config = tiny(**CASES[case])
-    assert modules.refuses(config, block=block) is None
+    assert trial.of_modules(config, block=block) is None
     plain, stacked = PlainEngine(config, block=block), ModuleEngine(config, block=block)
     for _ in range(STEPS):
         expected, found = plain.step(), stacked.step()
@@ -101,12 +103,12 @@ def test_gradient_steps_equal_the_plain_engine(tiny, case: str, block: type[nn.M
         (Dropping, "random"),
         (Branching, "stacked, the block fails"),
         (Counting, "changes its buffers"),
-        (HiddenConstant, "its gradient is another one"),
+        (HiddenConstant, "not the plain engine"),
     ],
 )
 def test_what_stacking_would_change_is_trained_plainly(tiny, block, reason: str, capsys) -> None:
     config = tiny()
-    assert reason in str(modules.refuses(config, block=block))
+    assert reason in str(trial.of_modules(config, block=block))
     engine = backends.make(config, block=block)
     assert type(engine) is PlainEngine
     assert "a seed at a time" in capsys.readouterr().err
@@ -114,7 +116,7 @@ def test_what_stacking_would_change_is_trained_plainly(tiny, block, reason: str,
 
 @pytest.mark.parametrize("change", [{"steady": 1.5}, {"backprop": 2}, {"checkpointing": True}])
 def test_what_it_does_not_know_is_named(tiny, change: dict[str, object]) -> None:
-    assert next(iter(change)) in str(modules.refuses(tiny(**change), block=Gated))
+    assert next(iter(change)) in str(trial.of_modules(tiny(**change), block=Gated))
 
 
 def test_a_block_of_several_seeds_is_stacked_and_of_one_seed_plain(tiny, capsys) -> None:
@@ -136,3 +138,26 @@ def test_a_recorded_step_is_the_step(tiny, lengths: str) -> None:
         eager._new_stage = recorded._new_stage  # type: ignore[method-assign]
     for _ in range(STEPS):
         torch.testing.assert_close(recorded.step().loss, eager.step().loss, atol=1e-4, rtol=1e-4)
+
+
+def test_a_fast_engine_with_another_gradient_does_not_train(tiny, monkeypatch, capsys) -> None:
+    right = Engine.gradients
+
+    def wrong(self: Engine, stage: PackedStage) -> tuple[Tensor, ...]:
+        loss, grad, *rest = right(self, stage)
+        return loss, grad * 1.01, *rest
+
+    config = tiny()
+    assert type(backends.make(config)) is Engine
+    monkeypatch.setattr(Engine, "gradients", wrong)
+    assert isinstance(backends.make(config), PlainEngine)
+    assert "not the plain engine's (off by 0.01 of its size" in capsys.readouterr().err
+    with pytest.raises(InputError, match="off by"):
+        backends.make(config, backend="fast")
+
+
+def test_a_trial_leaves_the_fast_engine_as_it_was(tiny) -> None:
+    tried, fresh = backends.make(tiny(noise=0.1)), Engine(tiny(noise=0.1))
+    for _ in range(3):
+        assert torch.equal(tried.step().loss, fresh.step().loss)
+    assert torch.equal(tried.weights, fresh.weights)

@@ -120,6 +120,7 @@ def test_an_unknown_option_is_trained_plainly_and_counts(tiny, size: int, capsys
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("size", [20, 100])
 def test_an_unknown_option_counts_on_cuda(tiny, size: int) -> None:
     length = size // 2 - 2
