@@ -20,7 +20,8 @@ from looped.training import curriculum, plain, sampling
 from looped.training.config import TrainConfig
 from looped.training.plain import PlainEngine, point_into
 
-ROWS, SEEDS = 4, 2  # of a trial of stacked modules
+SEEDS = 2  # that are compared
+ROWS = 4  # of a trial of stacked modules
 TOLERANCE = {
     torch.float32: 1e-3,
     torch.bfloat16: 5e-2,
@@ -36,7 +37,7 @@ def of_fast(engine: Engine) -> str | None:
     if engine.world.size > 1 or config.model.precision != "float32" or plain.refuses(config) is not None:
         return None
     stage = engine.stage(curriculum.max_length(config, 0))
-    slow = PlainEngine(config, engine.device)
+    slow = PlainEngine(_few_seeds(config), engine.device)
     expected, plain_grad, *_ = slow.gradients(stage)
     layout = Layout(config.model)
     rows = []
@@ -48,7 +49,8 @@ def of_fast(engine: Engine) -> str | None:
     loss, grad, *_ = engine.gradients(stage)
     for generator, state in zip(engine.generators, states, strict=True):
         generator.set_state(state)
-    return _apart(expected.cpu(), torch.stack(rows), loss.float().cpu(), grad.float().cpu(), engine.precision)
+    loss, grad = loss[:SEEDS].float().cpu(), grad[:SEEDS].float().cpu()
+    return _apart(expected.cpu(), torch.stack(rows), loss, grad, engine.precision)
 
 
 def of_modules(
@@ -63,7 +65,7 @@ def of_modules(
             return f"it does not know {name}={getattr(config, name)}"
     if config.model.halting != "none":
         return f"it does not know model.halting={config.model.halting}"
-    few = replace(config, seeds=config.seeds[:SEEDS], lr=config.lr[:SEEDS], batch=min(config.batch, ROWS))
+    few = replace(_few_seeds(config), batch=min(config.batch, ROWS))
     slow, stacked = PlainEngine(few, device, block=block), ModuleEngine(few, device, block=block)
     stage = sampling.stage(few, few.max_length, slow.device)
     before = {name: buffer.clone() for name, buffer in slow.buffers().items()}
@@ -77,6 +79,10 @@ def of_modules(
     except Exception as error:  # whatever a module of somebody else's does when it is stacked
         return f"stacked, the block fails: {(str(error).splitlines() or [type(error).__name__])[0][:120]}"
     return _apart(expected, plain_grad, loss, grad, slow.precision)
+
+
+def _few_seeds(config: TrainConfig) -> TrainConfig:
+    return replace(config, seeds=config.seeds[:SEEDS], lr=config.lr[:SEEDS])
 
 
 def _apart(
