@@ -24,10 +24,10 @@ from pathlib import Path
 
 from looped import checkpoints, tasks
 from looped.errors import InputError
-from looped.evaluation.measure import over_seeds
 from looped.experiments import paper, results
 from looped.experiments.paper import FigureChoice
 from looped.experiments.results import Rows
+from looped.result_files import over_seeds
 from looped.tasks.base import Task
 from scripts import docs_tables
 from scripts.docs_tables import markdown, spaced

@@ -25,8 +25,9 @@ import torch
 from looped import __version__, checkpoints, devices, runs, serial, tasks
 from looped.errors import InputError
 from looped.evaluation import loading
-from looped.evaluation.measure import measure, wilson
+from looped.evaluation.measure import measure
 from looped.model.weights import Layout
+from looped.result_files import wilson
 from looped.runs import SEED_KIND, Trained
 from looped.training import recipes
 from looped.training.config import TrainConfig

@@ -20,10 +20,11 @@ from looped.cli.arguments import Option
 from looped.cli.evaluate import Shared, fitted, ready, rules
 from looped.cli.output import print_table
 from looped.evaluation.loading import LoadedRun
-from looped.evaluation.measure import check, over_seeds
+from looped.evaluation.measure import check
 from looped.evaluation.steps import discover
 from looped.evaluation.stopping import Rule
 from looped.experiments.plan import variant
+from looped.result_files import over_seeds
 from looped.tasks.families import UNIFORM
 
 

@@ -27,10 +27,11 @@ from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.loading import LARGEST_SEED, LoadedRun, Precision, diverged, load, parse_lengths
-from looped.evaluation.measure import Pace, Row, check, measure, over_seeds, pace, usual_stops, wilson
+from looped.evaluation.measure import Pace, Row, check, measure, pace, usual_stops
 from looped.evaluation.rollout import DIVERGED
 from looped.evaluation.stopping import Rule
 from looped.registry import NamedParts, resolve
+from looped.result_files import over_seeds, wilson
 from looped.tasks.families import UNIFORM
 from looped.training.interrupt import status_of
 from looped.training.progress import clock

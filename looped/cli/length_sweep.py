@@ -32,8 +32,8 @@ from looped.evaluation.length_sweep import (
 )
 from looped.evaluation.length_sweep.record import LEVELS, SweepRecord
 from looped.evaluation.loading import Precision, parse_lengths
-from looped.evaluation.measure import over_seeds
 from looped.registry import NamedParts, resolve
+from looped.result_files import over_seeds
 from looped.tasks.families import UNIFORM
 
 

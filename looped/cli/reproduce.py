@@ -22,12 +22,12 @@ from looped.cli.output import note, print_json, print_table
 from looped.cli.sweep import BackendArgs, ending, run_batch, show
 from looped.errors import InputError
 from looped.evaluation.loading import Precision, parse_lengths
-from looped.evaluation.measure import over_seeds
 from looped.experiments import paper, queue, results
 from looped.experiments.paper import FigureChoice, PaperFigure
 from looped.experiments.plan import SAMPLES
 from looped.experiments.queue import Job
 from looped.experiments.results import Rows
+from looped.result_files import over_seeds
 
 Names = Annotated[str, Option("A,B,…", default="(default: all)")]
 

@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Annotated
 from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json, print_table
 from looped.errors import InputError
-from looped.evaluation.measure import over_seeds
 from looped.experiments import backends, queue, results, runner
 from looped.experiments.backends import BackendOptions
 from looped.experiments.plan import SweepFile, read_sweep
 from looped.experiments.queue import Job, Status
 from looped.experiments.runner import StatusListener, SweepOutcome
+from looped.result_files import over_seeds
 from looped.training.interrupt import Interrupt
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -26,7 +25,7 @@ from looped.figures.style import (
     panels_of,
     words,
 )
-from looped.result_files import is_number
+from looped.result_files import is_number, over_seeds
 
 ResultRow = Mapping[str, Any]
 CLOSEST = 1.15  # how many times the last one named a length must be, to be named on an axis of doublings
@@ -91,8 +90,8 @@ def _by_task(rows: Iterable[ResultRow]) -> dict[str, dict[str, dict[int, list[fl
 
 def _length_line(panel: Axes, number: int, name: str, values: Mapping[int, Sequence[float]]) -> None:
     lengths = sorted(values)
-    means = [fmean(values[n]) for n in lengths]
-    errors = [_error(values[n]) for n in lengths]
+    spreads = [over_seeds(values[n]) for n in lengths]
+    means, errors = [each.mean for each in spreads], [each.error or 0.0 for each in spreads]
     colour = COLOURS[number % len(COLOURS)]
     panel.plot(
         lengths, means, color=colour, linestyle=DASHES[number % len(DASHES)], marker=MARKS[number % len(MARKS)],
@@ -126,14 +125,6 @@ def _mark_trained(panel: Axes, trained: int) -> None:
         "trained to here", (trained, 0.02), xytext=(3 * side, 0), textcoords="offset points",
         fontsize=6.5, color=FAINT, rotation=90, va="bottom", ha="right" if side < 0 else "left",
     )  # fmt: skip
-
-
-def _error(values: Sequence[float]) -> float:
-    """Standard error of the mean over seeds; 0 for one."""
-    if len(values) < 2:
-        return 0.0
-    mean = fmean(values)
-    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
 
 
 def by_step(rows: Iterable[ResultRow], title: str = "") -> Figure:

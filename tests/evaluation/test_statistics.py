@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from looped.evaluation.measure import over_seeds, wilson
+from looped.result_files import over_seeds, wilson
 
 
 @pytest.mark.parametrize(

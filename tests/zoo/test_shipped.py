@@ -8,7 +8,8 @@ import pytest
 
 import looped
 from looped import runs, serial, tasks
-from looped.evaluation.measure import measure, wilson
+from looped.evaluation.measure import measure
+from looped.result_files import wilson
 from looped.zoo import registry
 from looped.zoo.registry import Card, MeasuredAccuracy
 from scripts.publish_model import LARGEST
