@@ -423,4 +423,4 @@ assert main(["tasks"]) == 0
     # where the package is not installed, its runs are shown all the same
     assert cli("status", ".").code == 0
     refused = cli("evaluate", "run")
-    assert (refused.code, "unknown task 'digits'" in refused.err) == (2, True)
+    assert (refused.code, "the block 'swiglu' is not known here: pass --block" in refused.err) == (2, True)
