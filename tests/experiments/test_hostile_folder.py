@@ -8,14 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import slurm_node
 
 from looped.experiments import child, queue
-from looped.experiments.backends import environment, safe_path
+from looped.experiments.backends import BackendOptions, environment, safe_path, start
 from looped.experiments.backends.local import Local
 from looped.experiments.backends.slurm import script
 from looped.experiments.queue import Job
+from looped.experiments.runner import run_jobs
 
-TRAP = "import pathlib; pathlib.Path({mark!r}).touch()\n"
+TRAP = "import pathlib, sys; pathlib.Path({mark!r}).open('a').write(f'{{__name__}} in {{sys.argv}}\\n')\n"
 HOSTILE = ("safetensors.py", "torch.py", "numpy.py", "looped/__init__.py", "sitecustomize.py")
 
 
@@ -81,3 +83,35 @@ def test_other_folders_of_the_path_stay(tmp_path: Path, monkeypatch: pytest.Monk
     assert (Path(first) / "looped" / "experiments").is_dir()
     assert others == ["/more", "/and/more"]
     assert environment(Path("runs"))["PYTHONSAFEPATH"] == "1"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_real_ray_imports_nothing_from_where_it_stands(small: Callable[..., Job], mark: Path) -> None:
+    pytest.importorskip("ray", reason="no ray here: pip install 'looped[ray]'")
+    through("ray", BackendOptions(device="cpu", workers=2), small("copy", "steps=1", plans=()), mark)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(bool(slurm_node.missing()), reason=slurm_node.missing() or "-")
+def test_a_real_slurm_imports_nothing_from_where_it_stands(
+    small: Callable[..., Job],
+    mark: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with slurm_node.slurm(tmp_path_factory.mktemp("slurm") / "node") as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        through("slurm", BackendOptions(device="cpu"), small("copy", "steps=1", plans=()), mark)
+
+
+def through(engine: str, options: BackendOptions, job: Job, mark: Path) -> None:
+    """Run a job by a real engine, as `looped sweep` does."""
+    path = os.environ["PYTHONPATH"]
+    outcome = run_jobs(start(engine, Path("runs"), options), [job])
+    assert os.environ["PYTHONPATH"] == path
+    logs = "".join(path.read_text() for path in Path("runs/.jobs").glob("*.log"))
+    assert not mark.exists(), mark.read_text() + logs
+    assert (outcome.ending, outcome.count("done")) == ("complete", 1), logs

@@ -106,15 +106,24 @@ def connect(address: str, workers: int, path: str) -> None:
     if address:
         _knock(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+    safe = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
     local: dict[str, Any] = {"include_dashboard": False, "num_cpus": workers or None}
+    before = {name: os.environ.get(name) for name in safe}
     try:
+        os.environ.update(safe)  # Ray's own processes take it from here, those of ours from what follows
         ray.init(
             address=address or "local", log_to_driver=False, logging_level=logging.ERROR,
-            runtime_env={"env_vars": {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}}, **({} if address else local),
+            runtime_env={"env_vars": safe}, **({} if address else local),
         )  # fmt: skip
     except (OSError, ValueError, RuntimeError, AssertionError, lost.RayError) as error:
         why = " ".join(str(error).split())[:200]
         raise InputError(f"no Ray cluster at {address or 'this machine'}: {why}") from None
+    finally:
+        for name, old in before.items():
+            if old is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = old
 
 
 def _knock(address: str) -> None:
