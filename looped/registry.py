@@ -24,8 +24,10 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from looped import files
 from looped.errors import InputError
 
+LARGEST_FILE = 1 << 22  # bytes of a user's file of Python
 RECIPE_PARAMETERS = 3  # task, method, seeds: how a recipe is told from a function that makes a block
 
 
@@ -293,7 +295,8 @@ def _is_own(module: ModuleType, found: Any) -> bool:
 def _run(path: Path) -> ModuleType:
     """The module in a file, run once a process and again when it has changed; it may import its neighbours."""
     whole = path.resolve()
-    key = hashlib.sha256(str(whole).encode() + whole.read_bytes()).hexdigest()[:16]
+    text = files.read_bytes(whole, "a file of Python", LARGEST_FILE)
+    key = hashlib.sha256(str(whole).encode() + text).hexdigest()[:16]
     name = f"looped_user_{key}"
     if name in sys.modules:
         return sys.modules[name]

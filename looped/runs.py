@@ -79,8 +79,7 @@ class Run:
         try:
             self._clean()
             self._settle()
-            _plain_file(folder / METRICS)
-            self._metrics: IO[bytes] = open(folder / METRICS, "ab")  # noqa: SIM115
+            self._metrics = self._open_metrics()
         except BaseException:
             self._lock.close()
             raise
@@ -153,6 +152,10 @@ class Run:
             )
 
     # --- metrics -------------------------------------------------------------------------------------------
+    def _open_metrics(self) -> IO[bytes]:
+        _plain_file(self.folder / METRICS)
+        return files.open_appending(self.folder / METRICS, "a file of metrics")
+
     def log(self, rows: Sequence[Mapping[str, object]]) -> None:
         """Appends rows to the metrics; each has a `step`."""
         self._check_lock()
@@ -188,7 +191,7 @@ class Run:
         _plain_file(self.folder / DAMAGED)
         checkpoints.write(self.folder / DAMAGED, b"".join(line.rstrip(b"\n") + b"\n" for line in bad))
         checkpoints.write(self.folder / METRICS, b"".join(good))
-        self._metrics = open(self.folder / METRICS, "ab")  # noqa: SIM115
+        self._metrics = self._open_metrics()
         many = "a damaged line was" if len(bad) == 1 else f"{len(bad)} damaged lines were"
         return [f"{many} taken out of {self.folder / METRICS} and set aside in {DAMAGED}"]
 

@@ -23,7 +23,10 @@ def run_worker(words: Sequence[str], log: str, folder: str, stop_file: str) -> i
     It is asked to save and stop, once, when this process is interrupted or the file `stop_file` appears: not every
     scheduler interrupts reliably.
     """
-    with open(log, "ab") as file:
+    appending = (
+        os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)
+    )  # a pipe is an error, no wait
+    with os.fdopen(os.open(log, appending, 0o644), "ab") as file:
         worker = subprocess.Popen(
             [sys.executable, *WORKER, *words, "--parent", str(os.getpid())],
             stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=folder,

@@ -36,11 +36,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from looped import methods, registry, serial, tasks
+from looped import files, methods, registry, serial, tasks
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.loading import LARGEST_SEED, Precision, parse_lengths
-from looped.evaluation.measure import ORACLE, check_words, usual_stops
+from looped.evaluation.measure import ORACLE, check_samples, check_words, usual_stops
 from looped.serial import to_json
 from looped.tasks.base import LONGEST
 from looped.tasks.families import UNIFORM
@@ -136,8 +136,7 @@ class MeasurementPlan:
             raise InputError(
                 f"a length must be between 1 and {LONGEST}, not {min(self.lengths)} or {max(self.lengths)}"
             )
-        if self.samples < 1:
-            raise InputError(f"the number of samples must be at least 1, not {self.samples}")
+        check_samples(self.samples)
         if not 0 <= self.seed <= LARGEST_SEED:
             raise InputError(f"the seed of a measurement must be from 0 to {LARGEST_SEED}, not {self.seed}")
         if not self.stops or not self.families:
@@ -214,6 +213,7 @@ def read_sweep(path: Path, python: bool = False) -> SweepFile:
 
 def _executed(path: Path) -> object:
     """What a Python file assigns to `sweep`. This runs the file."""
+    files.read_bytes(path, "a file of runs", LARGEST_FILE)  # complains of what is no file
     try:
         names = runpy.run_path(str(path))
     except Exception as error:  # a foreign program may fail in any way

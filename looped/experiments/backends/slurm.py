@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from looped import checkpoints, registry
+from looped import checkpoints, files, registry
 from looped.errors import InputError
 from looped.experiments import child, queue
 from looped.experiments.backends import LOST, BackendOptions, Handle, Pool, WorkerEnd, safe_path
@@ -160,10 +160,10 @@ class Slurm(Pool):
     def _remembered(self, name: str) -> str:
         """The task that a driver submitted for a job, if one did."""
         path = queue.queue_file(self.root, f"{name}.slurm")
-        if not path.is_file():
+        try:
+            return files.read_bytes(path, "a task's number", 40).decode("ascii", errors="replace").strip()
+        except (OSError, InputError):
             return ""
-        with open(path, "rb") as file:
-            return file.read(40).decode("ascii", errors="replace").strip()
 
 
 def script(root: Path, names: Sequence[str], device: str) -> str:
