@@ -44,6 +44,9 @@ BENCHES: dict[str, tuple[str, str]] = {
 }
 
 
+MOST = 1_000_000  # of anything that an option counts
+
+
 def measure(name: str, options: BenchOptions) -> Measured:
     """Run a bench with the options that were given, and say so; raises if it does not take one of them."""
     if name not in BENCHES:
@@ -57,6 +60,8 @@ def measure(name: str, options: BenchOptions) -> Measured:
         if key not in known:
             others = ", ".join(map(_flag, known)) or "none of the options"
             raise InputError(f"the bench {name} takes no {_flag(key)}; it takes {others}")
+        if isinstance(given[key], int) and not 0 <= given[key] <= MOST:
+            raise InputError(f"{_flag(key)} must be from 0 to {MOST:,}, not {given[key]:,}")
     began = time.monotonic()
     measured = {"bench": name, **function(**given)}
     seconds = round(time.monotonic() - began, 2)

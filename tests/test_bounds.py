@@ -15,6 +15,7 @@ from looped.evaluation.length_sweep import record
 from looped.experiments import results
 from looped.training.config import TrainConfig
 from looped.training.recipes import make
+from looped.zoo import registry
 
 HUGE = 10**20
 LONG = "x" * 1_000_000
@@ -31,6 +32,7 @@ CONFIG = make("copy", "fop-loop-adaptive", "quick", (0, 1))
         ("model.expansion", HUGE), ("model.expansion", 10**6), ("model.max_positions", HUGE),
         ("model.max_positions", 10**12), ("model.bands", [HUGE]), ("model.bands", [2**63]), ("model.bands", [2**40]),
         ("model.width", HUGE), ("model.layers", HUGE), ("model.heads", HUGE), ("model.vocab", HUGE),
+        ("model.init_std", -0.5), ("model.init_std", 1e300), ("model.embedding_std", -1.0),
     ],
 )  # fmt: skip
 def test_every_field_of_a_configuration_is_bounded(field: str, value: object) -> None:
@@ -72,6 +74,57 @@ def test_an_argument_of_any_size_is_quoted_in_short(
     assert len(err) < 1200, err[:1500]
     assert "x" * 61 not in err
     assert not list(tmp_path.iterdir()), "nothing was begun"
+
+
+MEASURE = ["copy-long", "--lengths", "2", "--samples", "2", "--device", "cpu"]
+# every option that takes a number, by command, with words that make it a whole command
+NUMBERS: dict[str, tuple[list[str], str]] = {
+    "demo": ([], "samples"),
+    "sample": (["copy"], "length count seed"),
+    "compile": (["copy", "--out", "x.safetensors"], "max-length"),
+    "compare": (["copy", "--device", "cpu"], "length samples seed"),
+    "explore": (["--no-open"], "port"),
+    "train": (
+        ["copy", "--device", "cpu"],
+        "steps lr width heads layers bands batch interval max-length backprop seeds",
+    ),
+    "evaluate": (MEASURE, "lengths samples seed"),
+    "discover": (MEASURE, "lengths samples seed"),
+    "reproduce": (["main", "--dry-run"], "seeds samples lengths"),
+    "sweep": (["sweep.json", "--dry-run"], "workers"),
+    "cost": (["copy"], "steps width batch max-length seeds"),
+    "bench train": (["--task", "copy"], "seeds steps length width batch"),
+    "bench ladder": (["copy-long", "--out", "x.json"], "lengths samples seed step-samples floor"),
+}
+TIMES = {
+    "train": "time-limit save-every",
+    "reproduce": "time-limit save-every",
+    "sweep": "time-limit",
+    "cancel": "wait",
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "value"),
+    [
+        *((name, option, value) for name, (_, options) in NUMBERS.items() for option in options.split()
+          for value in (HUGE, -HUGE, "nan")),
+        *((name, option, value) for name, options in TIMES.items() for option in options.split()
+          for value in (-HUGE, -1, "nan")),
+    ],
+)  # fmt: skip
+def test_a_number_of_any_size_is_refused(
+    command: str, option: str, value: object, tmp_path: Path, cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bounded where it is read, before any work; seconds may be as many as one likes."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweep.json").write_text(json.dumps([{"task": "copy", "recipe": "quick"}]))
+    words, _ = NUMBERS.get(command, (["."], ""))
+    words = [str(registry.path("copy-long")) if word == "copy-long" else word for word in words]
+    code, out, err = cli(*command.split(), *words, f"--{option}={value}")
+    assert (code, out, err.count("\n")) == (2, "", 1), err[:300]
+    assert len(err) < 400, err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sweep.json"], "nothing was begun"
 
 
 def test_what_is_quoted_in_full() -> None:

@@ -27,7 +27,7 @@ from looped import methods, runs, tasks
 from looped.cli.arguments import Option
 from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
-from looped.evaluation.measure import Row, Subject, measure
+from looped.evaluation.measure import Row, Subject, check_samples, measure
 from looped.fast.stacked import StackedTransformer
 from looped.rasp import lint, programs
 from looped.rasp.trace import trace
@@ -179,6 +179,7 @@ def run(args: DemoArgs) -> int:
     """Programs, training, exam, picture."""
     if not args.seconds > 0 or args.samples < 1 or args.steps < 0:
         raise InputError("--seconds and --samples must be above 0, and --steps must not be below it")
+    check_samples(args.samples)
     from looped import figures
     from looped.cli import display
     from looped.training.interrupt import Interrupt

@@ -70,12 +70,12 @@ class BackendArgs:
         """What the backend is told; raises if it does not take an option."""
         options = BackendOptions(self.workers, self.device, self.address, self.sbatch)
         backends.check(self.engine, options)
+        runner.check_limit(self.time_limit)
         return options
 
 
 def run_batch(args: BackendArgs, root: Path, batch: list[Job]) -> tuple[SweepOutcome, int]:
     """Run jobs with a live status display; how it ended, and the exit status."""
-    runner.check_limit(args.time_limit)
     if root.exists() and not root.is_dir():
         raise InputError(f"{root} is a file, not a folder for runs")
     for job in batch:

@@ -183,10 +183,7 @@ def check(
     rules = check_words(
         subject.task, subject.method, subject.model.config, lengths, stops=stops, family=family
     )
-    if samples < 1:
-        raise InputError(f"the number of samples must be at least 1, not {samples}")
-    if samples > MOST_SAMPLES:
-        raise InputError(f"the number of samples must be at most {MOST_SAMPLES:,}, not {samples:,}")
+    check_samples(samples)
     for length in lengths:
         least = oracle_steps(subject, length) if any(rule.name == ORACLE for rule in rules) else 1
         if max_steps is not None and max_steps < least:
@@ -194,6 +191,14 @@ def check(
                 f"{max_steps} loop steps are too few for length {length}: allow at least {least}"
             )
     return rules
+
+
+def check_samples(samples: int, least: int = 1) -> None:
+    """Raise unless so many problems can be drawn."""
+    if samples < least:
+        raise InputError(f"the number of samples must be at least {least}, not {samples}")
+    if samples > MOST_SAMPLES:
+        raise InputError(f"the number of samples must be at most {MOST_SAMPLES:,}, not {samples:,}")
 
 
 def check_words(

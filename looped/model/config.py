@@ -11,6 +11,7 @@ from looped.model.halting import Halting
 # Upper bounds; larger values are typing errors.
 DEEPEST = 10_000  # layers
 WIDEST = 1 << 20  # numbers of a state, or tokens
+LARGEST_STD = 100  # of initial weights
 LARGEST_EXPANSION = 1 << 10
 FARTHEST = 1 << 24  # positions of a table, or of a band
 
@@ -78,6 +79,9 @@ class ModelConfig:
                            ("expansion", LARGEST_EXPANSION), ("max_positions", FARTHEST)):  # fmt: skip
             if getattr(self, name) > most:
                 raise InputError(f"a model's {name} must be at most {most:,}, not {getattr(self, name):,}")
+        for name in ("embedding_std", "init_std"):
+            if not 0 <= getattr(self, name) <= LARGEST_STD:
+                raise InputError(f"{name} must be from 0 to {LARGEST_STD}, not {getattr(self, name):g}")
         if self.width % self.heads:
             raise InputError(
                 f"a model's width must be a multiple of its heads: {self.width} is not one of {self.heads}"

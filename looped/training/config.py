@@ -24,6 +24,7 @@ MOST_SEEDS = 1024  # of one run
 MOST_LOOPS = 1_000_000  # loop steps
 MOST_STEPS = 10**12  # gradient steps
 LARGEST_BATCH = 1 << 20  # problems; larger values are typing errors
+LARGEST_LR = 1000
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,8 @@ class TrainConfig:
                 raise InputError(f"{name} must not be negative, but is {getattr(self, name)}")
         if min(self.lr) <= 0 or self.clip <= 0:
             raise InputError("lr and clip must be positive")
+        if max(self.lr) > LARGEST_LR:
+            raise InputError(f"lr must be at most {LARGEST_LR}, not {max(self.lr):g}")
         try:
             task, method = tasks.get(self.task), methods.get(self.method)
         except NotKnown:

@@ -43,7 +43,15 @@ from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.length_sweep.record import LEVELS, SweepRecord
 from looped.evaluation.loading import LARGEST_SEED, Precision, stack
-from looped.evaluation.measure import ORACLE, Subject, check, measure_length, oracle_steps, usual_stops
+from looped.evaluation.measure import (
+    ORACLE,
+    Subject,
+    check,
+    check_samples,
+    measure_length,
+    oracle_steps,
+    usual_stops,
+)
 from looped.evaluation.steps import has_steps, measure_steps
 from looped.result_files import Json
 from looped.runs import Trained
@@ -156,10 +164,7 @@ class SweepSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.seed <= LARGEST_SEED:
             raise InputError(f"--seed must be between 0 and {LARGEST_SEED}, not {self.seed}")
-        if self.step_samples < 0:
-            raise InputError(
-                f"the number of samples for overrun and drift is 0 or more, not {self.step_samples}"
-            )
+        check_samples(self.step_samples, least=0)
         if not 0 <= self.floor <= LEVELS["L99"] / 1000:
             raise InputError(f"the floor is a share between 0 and 0.99, not {self.floor}")
 
