@@ -23,8 +23,7 @@ from looped.evaluation.stopping import Threshold
 from looped.fast.engine import Engine, PackedStage
 from looped.fast.stacked import StackedTransformer
 from looped.training.config import TrainConfig
-from looped.training.curriculum import Plan
-from looped.training.sampling import Stage
+from looped.training.curriculum import Plan, Stage
 
 FEW = 10  # the smaller number of loop steps is a tenth of the larger
 ALLOWED = 1.3  # peak beyond the kept states, many steps over few

@@ -28,12 +28,11 @@ from looped.fast.fused import FusedLoop
 from looped.fast.packing import Packing
 from looped.fast.stacked import Prepared, StackedTransformer
 from looped.model import positions
-from looped.training import curriculum, optimizer, sampling, start
+from looped.training import curriculum, optimizer, start
 from looped.training.config import TrainConfig, product_dtype
-from looped.training.curriculum import Plan
+from looped.training.curriculum import Plan, Stage
 from looped.training.optimizer import Moments
 from looped.training.progress import Readings
-from looped.training.sampling import Stage
 from looped.training.world import World
 
 
@@ -140,12 +139,12 @@ class Engine:
     # --- one stage -----------------------------------------------------------------------------------------
     def stage(self, longest: int) -> PackedStage:
         """The shapes of the stage whose maximum length is `longest`."""
-        stage = sampling.stage(self.config, longest, self.device, self.world.rows, self.graphs)
-        return PackedStage(**vars(stage), packing=Packing(sampling.computed_sizes(self.config, longest)))
+        stage = curriculum.stage(self.config, longest, self.device, self.world.rows, self.graphs)
+        return PackedStage(**vars(stage), packing=Packing(curriculum.computed_sizes(self.config, longest)))
 
     def draw(self, stage: Stage) -> tuple[Batch, Bool[Tensor, "S B"]]:
         """A fresh batch for every seed, rows sorted by T, and which rows have the maximum length."""
-        return sampling.draw(self.config, stage, self.generators)
+        return curriculum.draw(self.config, stage, self.generators)
 
     # --- the body of a step --------------------------------------------------------------------------------
     def _body(self, stage: PackedStage) -> Readings:

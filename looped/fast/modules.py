@@ -22,11 +22,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from looped.fast import graphs, kernels
 from looped.model.looped import BlockMaker, LoopedTransformer
-from looped.training import curriculum, losses, sampling
+from looped.training import curriculum, losses
 from looped.training.config import TrainConfig
+from looped.training.curriculum import Stage
 from looped.training.plain import PlainEngine
 from looped.training.progress import Readings
-from looped.training.sampling import Stage
 from looped.training.world import World
 
 UNKNOWN = ("steady", "backprop", "checkpointing")  # fields that only the plain engine obeys
@@ -74,11 +74,11 @@ class ModuleEngine(PlainEngine):
 
     def _new_stage(self, longest: int) -> Stage:
         self._graph = None  # gives its memory back before the next stage takes its own
-        return sampling.stage(self.config, longest, self.device, fixed=self.recorded)
+        return curriculum.stage(self.config, longest, self.device, fixed=self.recorded)
 
     def gradients(self, stage: Stage) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Loss [S], gradient [S, P], rows answered exactly [S, B], rows of the maximum length [S, B]."""
-        batch, longest = sampling.draw(self.config, stage, self.generators)
+        batch, longest = curriculum.draw(self.config, stage, self.generators)
         levels = [self._rand(g) if self.config.noise else None for g in self.generators]
         at = self._places(batch.tokens.shape[-1])
         plan = stage.plan or curriculum.plan(batch.steps.amin(0).tolist(), batch.steps.amax(0).tolist())

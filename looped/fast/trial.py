@@ -16,7 +16,7 @@ from looped.fast.engine import Engine
 from looped.fast.modules import UNKNOWN, ModuleEngine
 from looped.model.looped import BlockMaker, checkpoint_weights
 from looped.model.weights import Layout
-from looped.training import curriculum, plain, sampling
+from looped.training import curriculum, plain
 from looped.training.config import TrainConfig
 from looped.training.plain import PlainEngine, point_into
 
@@ -67,7 +67,7 @@ def of_modules(
         return f"it does not know model.halting={config.model.halting}"
     few = replace(_few_seeds(config), batch=min(config.batch, ROWS))
     slow, stacked = PlainEngine(few, device, block=block), ModuleEngine(few, device, block=block)
-    stage = sampling.stage(few, few.max_length, slow.device)
+    stage = curriculum.stage(few, few.max_length, slow.device)
     before = {name: buffer.clone() for name, buffer in slow.buffers().items()}
     expected, plain_grad, *_ = slow.gradients(stage)
     if any(not torch.equal(before[name], buffer) for name, buffer in slow.buffers().items()):

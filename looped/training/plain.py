@@ -27,11 +27,11 @@ from looped.errors import InputError
 from looped.model import halting, positions
 from looped.model.looped import BlockMaker, LoopedTransformer, checkpoint_weights
 from looped.model.seeds import ModuleStack, ModuleWeights
-from looped.training import curriculum, losses, optimizer, sampling, start
+from looped.training import curriculum, losses, optimizer, start
 from looped.training.config import TrainConfig, product_dtype
+from looped.training.curriculum import Stage
 from looped.training.optimizer import AdamW, Moments
 from looped.training.progress import Readings
-from looped.training.sampling import Stage
 from looped.training.world import World
 
 
@@ -105,7 +105,7 @@ class PlainEngine:
         return readings
 
     def _new_stage(self, longest: int) -> Stage:
-        return sampling.stage(self.config, longest, self.device)
+        return curriculum.stage(self.config, longest, self.device)
 
     def _carry_out(self, stage: Stage) -> Readings:
         """Gradients and update, with the rates in `_hyper`."""
@@ -116,7 +116,7 @@ class PlainEngine:
 
     def gradients(self, stage: Stage) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Loss [S], gradient [S, P], rows answered exactly [S, B], rows of the maximum length [S, B]."""
-        batch, longest = sampling.draw(self.config, stage, self.generators)
+        batch, longest = curriculum.draw(self.config, stage, self.generators)
         # Everything random is drawn in the order in which the fast engine draws it.
         levels = [self._rand(g) if self.config.noise else None for g in self.generators]
         at = self._places(batch.tokens.shape[-1])
@@ -207,7 +207,7 @@ class PlainEngine:
         """What is added to the state before each of `most` steps: normal, at each row's own level."""
         if level is None:
             return []
-        sizes = torch.tensor(sampling.computed_sizes(self.config, stage.longest), device=self.device)
+        sizes = torch.tensor(curriculum.computed_sizes(self.config, stage.longest), device=self.device)
         inside = torch.arange(int(sizes.max()), device=self.device) < sizes[:, None]
         width = self.config.model.width
         scale = (self.config.noise * level)[:, None].expand_as(inside)[inside][:, None]
