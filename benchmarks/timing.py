@@ -126,7 +126,7 @@ def peak_bytes(action: Callable[[], T], device: torch.device) -> tuple[T, int]:
 
 
 def ceiling_tflops(device: torch.device, precision: torch.dtype, rounds: int = 10) -> float:
-    """The best rate of one large square matrix product of random numbers, in 10¹² operations a second.
+    """The best rate of one large square matrix product of random numbers, in 10¹² operations per second.
 
     The best of all rounds: what the neighbours take away is no part of a ceiling.
     """

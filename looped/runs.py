@@ -1,7 +1,7 @@
 """A run is a folder. This file knows its layout, nothing of how a run is trained.
 
     config.json                  what was asked for, and by which version
-    metrics.jsonl                what happened, one object a line, appended as it happens
+    metrics.jsonl                what happened, one object per line, appended as it happens
     state.safetensors            all seeds at the last checkpoint, with all it takes to go on
     state.previous.safetensors   the checkpoint before that, should the last one be damaged
     seed-0.safetensors …         one seed's evaluated weights by name, without the seed axis

@@ -26,7 +26,10 @@ EXCLUDED = ("docs/log.md",)
 PER = (
     "seed|task|line|length|problem|question|row|token|position|place|batch|run|command|file|step|stage|launch"
 )
-COUNTED = r"one|\d[\d,.]* \w*s|ms|(?:problem|sample|second|digit|graph|file)s|a (?:line|column|panel|field|graph|row)"
+COUNTED = (
+    r"one|\d[\d,.]* \w*s|ms|(?:problem|sample|second|digit|graph|file|launche|operation|byte)s"
+    r"|(?:one|two) (?:row|object|token|bit|digit|position|line)|a (?:line|column|panel|field|graph|row)"
+)
 # what may not be written → what to write
 WORDS = {
     r"seats?": "row capacity",

@@ -39,7 +39,7 @@ def listener() -> Listener:
 
 
 class LiveTable(Listener):
-    """One row a seed, redrawn in place; what is rare scrolls by above it."""
+    """One row per seed, redrawn in place; rare events scroll by above it."""
 
     def __init__(self, console: Console) -> None:
         self.console = console

@@ -39,7 +39,7 @@ class SampleArgs:
     family: Annotated[str, Option("DISTRIBUTION")] = "uniform"
     """How inputs are drawn: uniform, zeros, p=0.05, …; `looped tasks --json` lists what each task has."""
     json: bool = False
-    """One JSON object a line."""
+    """One JSON object per line."""
 
 
 def run(args: SampleArgs) -> int:

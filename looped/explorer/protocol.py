@@ -2,7 +2,7 @@
 
 A request's body is a JSON object with exactly the fields of one of the dataclasses here. An answer is JSON; arrays
 in it are base64 of little-endian numbers, which a page reads ten times faster than lists. A run is answered as one
-JSON object a line (`start`, `step` …, `end`), sent as they come. Knows shapes of messages, not how they travel.
+JSON object per line (`start`, `step` …, `end`), sent as they come. Knows shapes of messages, not how they travel.
 """
 
 from __future__ import annotations

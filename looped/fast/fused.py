@@ -1,4 +1,4 @@
-"""The loop forward and backward by hand, for speed: sixteen launches a layer and step, nothing else.
+"""The loop's forward and backward pass in fused kernels: sixteen launches for each layer and step.
 
 The same mathematics as `backprop.py`, which is the definition; a test holds the two equal. What is different:
 

@@ -15,7 +15,7 @@ from looped.tasks.bits import BitStringTask
 
 
 class Parity(BitStringTask):
-    """1 if a bit string has an odd number of ones, else 0. The running parity, one bit a step: T = n."""
+    """1 if a bit string has an odd number of ones, else 0. The running parity, one bit per step: T = n."""
 
     name = "parity"
     summary = "is the number of ones odd? (1 yes, 0 no)"

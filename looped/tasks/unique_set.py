@@ -37,7 +37,7 @@ class UniqueSet(Task):
     example = "1 4 2 2 4 3"
 
     def question_size(self, length: int) -> int:
-        """One token a symbol."""
+        """One token per symbol."""
         return length
 
     def answer_size(self, length: int) -> int:

@@ -1,8 +1,8 @@
 """What a run costs: the work of every stage of its curriculum at a device's rates, and the time that is left.
 
-A gradient step computes R = Σ over loop steps and rows still in the loop of a row's positions, a seed, in each of the
-block's layers: 24·width² operations a position and layer for the paper's block, once forward and twice backward, and
-what attention adds.
+A gradient step computes, for each seed and in each layer of the block, R positions: the sum over loop steps of the
+positions of all rows still in the loop. Each costs 24·width² operations for the paper's block, once forward and twice
+backward, and what attention adds.
 
     time of a step = step + seeds · seed + layers · T · layer + operations / rate + bytes moved / bandwidth
 
