@@ -279,7 +279,7 @@ def test_the_command_prints_json_and_a_table(cli: Callable[..., Any]) -> None:
         ("infer --length 20", "at least 32"),
         ("infer --samples 0", "must be at least 1"),
         ("infer --model nowhere.safetensors", "nowhere.safetensors"),
-        ("train --seeds x", "--seeds takes INT, not 'x'"),
+        ("train --seeds x", "--seeds takes a whole number, not 'x'"),
     ],
 )
 def test_bad_input_is_a_sentence(cli: Callable[..., Any], words: str, sentence: str) -> None:
