@@ -283,7 +283,7 @@ def test_what_is_swept_unless_told(moving: Make, exact: Make) -> None:
     [
         ({"floor": 1.0}, "the floor is a share between 0 and 0.99"),
         ({"floor": -0.1}, "the floor is a share"),
-        ({"step_samples": -1}, "for overrun and drift is 0 or more"),
+        ({"step_samples": -1}, "the number of samples must be at least 0"),
         ({"samples": 0}, "the number of samples must be at least 1"),
         ({"lengths": (5000,)}, "length must be between 1 and 4096"),
         ({"families": ("carry",)}, "copy has no input distribution 'carry'"),
