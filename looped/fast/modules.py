@@ -20,16 +20,17 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from looped.batches import Batch
 from looped.fast import graphs, kernels
+from looped.fast.supports import drawing
+from looped.model import halting
 from looped.model.looped import BlockMaker, LoopedTransformer
 from looped.training import curriculum, losses
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Stage
-from looped.training.plain import PlainEngine
+from looped.training.plain import GrowthLimit, PlainEngine
 from looped.training.progress import Readings
 from looped.training.world import World
-
-UNKNOWN = ("steady", "backprop", "checkpointing")  # fields that only the plain engine obeys
 
 
 class ModuleEngine(PlainEngine):
@@ -46,8 +47,9 @@ class ModuleEngine(PlainEngine):
     ) -> None:
         super().__init__(config, device, block=block, world=world)
         cuda = self.device.type == "cuda"
-        # Noise is drawn for a number of positions that only the data tells, which a graph cannot hold.
-        self.recorded = cuda and not config.noise if recorded is None else recorded
+        # A graph holds neither noise, drawn for a number of positions that only the data tells, nor Python's own draws.
+        fits = cuda and not config.noise and drawing(config, cuda) is None
+        self.recorded = fits if recorded is None else recorded
         if cuda and kernels.available():
             self.adamw = kernels.adamw
         self._module = Part(copy.deepcopy(self.nets[0]).train())
@@ -81,6 +83,7 @@ class ModuleEngine(PlainEngine):
         batch, longest = curriculum.draw(self.config, stage, self.generators)
         levels = [self._rand(g) if self.config.noise else None for g in self.generators]
         at = self._places(batch.tokens.shape[-1])
+        cut = [depth for depth in map(self._depth, self.generators) if depth is not None]
         plan = stage.plan or curriculum.plan(batch.steps.amin(0).tolist(), batch.steps.amax(0).tolist())
         of_seeds = zip(levels, self.generators, strict=True)
         drawn = [self._noise(stage, level, generator, len(plan.active)) for level, generator in of_seeds]
@@ -89,10 +92,12 @@ class ModuleEngine(PlainEngine):
         weights = {**trained, **constant}
         with self._autocast(), self._attention():
             x = self._call(weights, "embed", batch.tokens, None if at is None else at.expand_as(batch.tokens))
-            final = self._states(weights, x, batch.steps, plan.active, noise)
+            final, cost = self._states(
+                weights, x, batch, plan.active, noise, batch.steps - torch.stack(cut) if cut else None
+            )
             logits = self._call(weights, "readout", final)
         loss = losses.answer_loss(logits, batch.targets, batch.loss_mask)
-        found = torch.autograd.grad(loss.sum(), list(trained.values()), allow_unused=True)
+        found = torch.autograd.grad((loss + cost).sum(), list(trained.values()), allow_unused=True)
         pairs = zip(trained.values(), found, strict=True)
         grad = [(torch.zeros_like(weight) if own is None else own).flatten(1) for weight, own in pairs]
         right = losses.exact(logits.detach(), batch.targets, batch.loss_mask)
@@ -102,24 +107,51 @@ class ModuleEngine(PlainEngine):
         self,
         weights: dict[str, Tensor],
         x: Float[Tensor, "S B L D"],
-        steps: Int[Tensor, "S B"],
+        batch: Batch,
         active: tuple[int, ...],
         noise: list[Tensor],
-    ) -> Float[Tensor, "S B L D"]:
-        """Every row's state at its own T; rows are sorted by it, and those that are surely done leave the loop."""
+        cut: Int[Tensor, "S B"] | None,
+    ) -> tuple[Float[Tensor, "S B L D"], Float[Tensor, "S"]]:
+        """Every row's state at its own T, and what halting costs.
+
+        Rows are sorted by T, and those that are surely done leave the loop. No gradient flows through step `cut`.
+        """
+        ceiling = GrowthLimit(self.config.steady)
+        cost = x.new_zeros(len(x))
         h: Tensor | None = None
         kept = x  # a row's state at T, once it is there
         ended: list[Tensor] = []
         for t, count in enumerate(active, 1):
+            steps = batch.steps[:, :count]
             u = self._call(weights, "inject", None if h is None else h[:, :count], x[:, :count])
             if noise:
                 u = u + noise[t - 1][:, :count]
+            ceiling.watch(u, slice(count))
             h = self._call(weights, "step", u)
-            kept = torch.where((steps[:, :count] == t)[..., None, None], h, kept.to(h.dtype))
+            if self.config.model.halting == "mark":
+                cost = cost + self._halting_cost(weights, h, batch, t)
+            kept = torch.where((steps == t)[..., None, None], h, kept.to(h.dtype))
             stays = active[t] if t < len(active) else 0
             ended.append(kept[:, stays:])
             kept = kept[:, :stays]
-        return torch.cat(ended[::-1], dim=1)
+            if cut is not None:
+                h = torch.where((cut[:, :count] >= t)[..., None, None], h.detach(), h)
+        final = torch.cat(ended[::-1], dim=1)
+        ceiling.end(final)
+        return final, cost
+
+    def _halting_cost(
+        self, weights: dict[str, Tensor], h: Float[Tensor, "S b L D"], batch: Batch, step: int
+    ) -> Float[Tensor, "S"]:
+        """What the end-of-question halting head costs after a step."""
+        count = h.shape[1]
+        mark = halting.mark_of(batch.loss_mask[:, :count])[..., None, None].expand(
+            *h.shape[:2], 1, h.shape[-1]
+        )
+        wants = self._call(weights, "halting_head", h.gather(2, mark)[:, :, 0])[..., 0]
+        own = batch.steps[:, :count]
+        each = halting.mark_cost(wants, own == step, own >= step)
+        return each.sum(1) * (self.config.halt_cost / self.config.batch)
 
     def _call(self, weights: dict[str, Tensor], name: str, *given: Tensor | None) -> Tensor:
         """What a method of every seed's model makes of that seed's own part of what is given."""

@@ -98,7 +98,7 @@ def supports(model_or_block: object, config: TrainConfig, cuda: bool = False) ->
     `model_or_block` is None for the stock block, or a model, a block, or what makes a block (a class, a function).
     """
     reason = _fields(config, TrainConfig, TRAIN_FIELDS) or _fields(config.model, ModelConfig, MODEL_FIELDS)
-    reason = reason or _drawing(config, cuda)
+    reason = reason or drawing(config, cuda)
     if reason or model_or_block is None or model_or_block is Block:
         return reason
     if not isinstance(model_or_block, nn.Module):
@@ -111,7 +111,7 @@ def supports(model_or_block: object, config: TrainConfig, cuda: bool = False) ->
     return _parts(model_or_block, stock)
 
 
-def _drawing(config: TrainConfig, cuda: bool) -> str | None:
+def drawing(config: TrainConfig, cuda: bool) -> str | None:
     """Why problems cannot be drawn in the engine's graph: it holds what is computed on the device alone."""
     task, method = tasks.get(config.task), methods.get(config.method)
     if type(method) is not Method:

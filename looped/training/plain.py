@@ -165,7 +165,7 @@ class PlainEngine:
         ended: list[tuple[list[int], Tensor]] = []
         cost: Tensor | float = 0.0
         for t in range(1, max(steps) + 1):
-            u = net.inject(h, x)
+            u = net.inject(h, x).view_as(x)  # at step 1 not the input itself, whose gradient is of all steps
             if noise:
                 u = u + noise[t - 1][rows]
             ceiling.watch(u, rows)
@@ -288,9 +288,9 @@ class GrowthLimit:
 
     def __init__(self, steady: float) -> None:
         self.steady = steady
-        self.highest: Tensor | None = None  # [B]
+        self.highest: Tensor | None = None  # [B], or [S, B] of stacked seeds
 
-    def end(self, final: Float[Tensor, "B L D"]) -> None:
+    def end(self, final: Float[Tensor, "*S B L D"]) -> None:
         """Remember the norms of the gradients that come in."""
 
         def note(grad: Tensor) -> None:
@@ -299,20 +299,20 @@ class GrowthLimit:
         if self.steady and final.requires_grad:
             final.register_hook(note)  # type: ignore[no-untyped-call]
 
-    def watch(self, u: Float[Tensor, "R L D"], rows: list[int]) -> None:
+    def watch(self, u: Float[Tensor, "*S R L D"], rows: list[int] | slice) -> None:
         """Scale down what is larger; `rows` says which rows these are."""
 
         def hold(grad: Tensor) -> Tensor:
             assert self.highest is not None
             norm = _row_norms(grad).clamp_min(torch.finfo(torch.float32).tiny)
-            return grad * (self.highest[rows] / norm).clamp_max(1)[:, None, None].to(grad.dtype)
+            return grad * (self.highest[..., rows] / norm).clamp_max(1)[..., None, None].to(grad.dtype)
 
         if self.steady and u.requires_grad:
             u.register_hook(hold)  # type: ignore[no-untyped-call]
 
 
-def _row_norms(grad: Float[Tensor, "R L D"]) -> Float[Tensor, "R"]:
-    return grad.float().square().sum((1, 2)).sqrt()
+def _row_norms(grad: Float[Tensor, "*S R L D"]) -> Float[Tensor, "*S R"]:
+    return grad.float().square().sum((-2, -1)).sqrt()
 
 
 def _trained(net: LoopedTransformer) -> list[torch.nn.Parameter]:

@@ -37,6 +37,7 @@ CASES: dict[str, dict[str, object]] = {
     "clipped": {"clip": 0.05, "weight_decay": 0.2, "betas": (0.8, 0.95)},
     "warm-up and hold": {"warmup": 5, "hold": 3, "cooling": 0.5, "dwell": (3, 2)},
     "limited growth": {"steady": 1.5},
+    "tightly limited growth": {"steady": 0.3},
     "limited growth, noise, own ends": {"steady": 1.2, "noise": 0.2, "trailing": "own"},
     "cut gradients": {"backprop": 2},
     "randomly cut gradients": {"backprop": 2, "window": "random"},
