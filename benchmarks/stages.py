@@ -8,9 +8,10 @@ from dataclasses import replace
 import torch
 
 from benchmarks import timing
-from looped import tasks
+from looped import registry, tasks
 from looped.errors import InputError
 from looped.fast.engine import Engine
+from looped.fast.modules import ModuleEngine
 from looped.training import recipes
 from looped.training.config import TrainConfig
 
@@ -24,6 +25,7 @@ def last_stage(
     length: int | None = None,
     width: int | None = None,
     batch: int | None = None,
+    block: str | None = None,
 ) -> TrainConfig:
     """The recipe `fast` without noise, in a curriculum of one stage: its last, where steps are dearest."""
     if seeds < 1:
@@ -37,12 +39,20 @@ def last_stage(
         batch=batch or config.batch,
         noise=0.0,  # the peer has none, and the same step is to be compared
         model=replace(config.model, width=width or config.model.width),
+        block=registry.resolve("block", block) if block else "",
     )
 
 
-def ready(config: TrainConfig, device: torch.device, precision: torch.dtype) -> tuple[Engine, float]:
+def ready(
+    config: TrainConfig, device: torch.device, precision: torch.dtype
+) -> tuple[Engine | ModuleEngine, float]:
     """An engine that has taken its first step, and the seconds that took: on CUDA, those of capturing it."""
-    engine = Engine(config, device, precision=precision)
+    engine: Engine | ModuleEngine
+    if config.block:
+        made = replace(config, products=timing.precision_name(precision))  # type: ignore[arg-type]
+        engine = ModuleEngine(made, device, block=registry.find("block", config.block))
+    else:
+        engine = Engine(config, device, precision=precision)
     return engine, timing.seconds(engine.step, device)
 
 

@@ -24,6 +24,7 @@ from looped import devices, tasks
 from looped.batches import Batch
 from looped.errors import InputError
 from looped.fast.engine import Engine, PackedStage
+from looped.fast.modules import ModuleEngine
 from looped.fast.packing import Packing
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan
@@ -42,19 +43,24 @@ def measure(
     length: int | None = None,
     width: int | None = None,
     batch: int | None = None,
+    block: str | None = None,
 ) -> Measured:
-    """Time `steps` gradient steps of ours and `peer_steps` of the peer."""
+    """Time `steps` gradient steps of ours and `peer_steps` of the peer.
+
+    With a `block` of the user's ours is that block with its seeds stacked, and the peer is the ordinary Transformer all
+    the same; operations and their rates are those of the stock block then.
+    """
     if steps < 1 or peer_steps < 0:
         raise InputError(f"steps must be at least 1 and peer-steps at least 0, not {steps} and {peer_steps}")
     where = devices.pick(device)
     dtype = timing.precision_of(precision, where)
-    config = last_stage(task, seeds, length=length, width=width, batch=batch)
+    config = last_stage(task, seeds, length=length, width=width, batch=batch, block=block)
     if peer_steps:
         library()  # complains before any work is done
     found = _case(config, where, dtype)
     engine, ours = _ours(config, where, dtype)
     peer, theirs = _theirs(config, where) if peer_steps else (None, {})
-    if peer is not None:
+    if peer is not None and not block:
         found["loss_difference"] = loss_difference(config, where, dtype, peer)
     rounds = min(ROUNDS, steps)
     own, other = _alternate(
@@ -63,7 +69,7 @@ def measure(
         lambda: timing.seconds(peer.step, where) if peer is not None else 0.0,
         peer_steps,
     )
-    stage, ceiling = engine.stage(config.max_length), found["ceiling_tflops"]
+    stage, ceiling = _stage(config, where), found["ceiling_tflops"]
     found["ours"] = {**_rates(own, seeds, _flops(config, stage), ceiling), **ours}
     found["ours"]["anatomy"] = profile_step(engine.step, where, calls=2 if where.type == "cuda" else 1)
     if other:
@@ -106,7 +112,9 @@ def _case(config: TrainConfig, device: torch.device, precision: torch.dtype) -> 
     }  # fmt: skip
 
 
-def _ours(config: TrainConfig, device: torch.device, precision: torch.dtype) -> tuple[Engine, Measured]:
+def _ours(
+    config: TrainConfig, device: torch.device, precision: torch.dtype
+) -> tuple[Engine | ModuleEngine, Measured]:
     """An engine at work. It is made twice: the first time compiles, the second only captures."""
     first = ready(config, device, precision)[1]
     free(device)
@@ -185,6 +193,10 @@ def _rates(taken: list[float], seeds: int, flops: float, ceiling: float) -> Meas
         "tflops": tflops,
         "share_of_ceiling": tflops / ceiling,
     }
+
+
+def _stage(config: TrainConfig, device: torch.device) -> PackedStage:
+    return Engine(replace(config, block="", seeds=config.seeds[:1]), device).stage(config.max_length)
 
 
 def _flops(config: TrainConfig, stage: PackedStage, *, to_the_end: bool = False) -> float:

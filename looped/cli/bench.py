@@ -43,6 +43,8 @@ class BenchOptions:
     """Of the model; the paper's 256 unless given."""
     batch: int | None = None
     """Problems per gradient step; the paper's 64 unless given."""
+    block: str | None = None
+    """For `train`, a block of yours, FILE.py:Name, in the place of ours."""
 
 
 @dataclass(frozen=True, kw_only=True)

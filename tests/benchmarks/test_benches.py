@@ -49,6 +49,14 @@ def test_train_measures_both_sides() -> None:
     assert [len(row) for row in rows] == [len(columns)] * 2
 
 
+def test_train_measures_a_block_of_ones_own() -> None:
+    found = train.measure(
+        **TINY, task="copy", seeds=2, length=3, steps=2, peer_steps=0, block="docs/my_blocks.py:SwiGLU"
+    )
+    assert found["ours"]["ms_per_seed"] > 0
+    assert "loss_difference" not in found
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "order"), [(3, 3, "ototot"), (2, 4, "ottott"), (3, 1, "otoo"), (2, 0, "oo")]
 )
