@@ -58,6 +58,22 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [target for target in local if not (page.parent / target).exists()] == []
 
 
+def anchors(page: Path) -> set[str]:
+    """What a link can name after `#`, as GitHub and the site make it from headings."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    return {
+        re.sub(r"\s", "-", re.sub(r"[^\w\- ]", "", heading.strip().lower()))
+        for heading in re.findall(r"^#+ (.+)$", text, flags=re.M)
+    }
+
+
+@NAMED
+def test_links_lead_to_headings(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    lost = [(to, name) for to, name in links if name not in anchors(page.parent / to if to else page)]
+    assert lost == []
+
+
 def test_every_page_is_in_the_sites_menu() -> None:
     menu = re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     assert sorted(menu) == sorted(page.name for page in PAGES if page.parent.name == "docs")
