@@ -28,6 +28,7 @@ class Answer:
     confidence: float  # 1: no doubt; the exponential of minus the mean cross entropy with its own answer
     expected: str  # by the task's oracle
     meaning: str = ""  # what the answer stands for: `15, least significant first`
+    model: str = ""  # who answered: a shipped model's name, or a checkpoint's file
 
     @property
     def correct(self) -> bool:
@@ -47,7 +48,7 @@ class Answer:
     def __repr__(self) -> str:
         steps = "1 step" if self.steps == 1 else f"{self.steps} steps"
         facts = f"{self.verdict}; {steps} by {self.stop}; confidence {self.confidence:.4f}"
-        return f"{self.question} → {self.explained} ({facts})"
+        return f"{self.question} → {self.explained} ({facts}{self.model and f'; {self.model}'})"
 
     def _repr_html_(self) -> str:
         return Answers((self,))._repr_html_()

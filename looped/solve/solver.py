@@ -195,6 +195,7 @@ def _answer(solver: Solver, rule: stopping.Rule, questions: list[list[str]]) -> 
             math.exp(-surprise),
             task.format_answer(task.solve(question)),
             task.meaning(said),
+            solver.name,
         )
         for question, ids, start, steps, surprise in rows
         for said in (text_of(task, ids[start:]),)
