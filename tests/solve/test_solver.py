@@ -55,7 +55,9 @@ def test_three_lines() -> None:
     model = looped.load("addition-compiled")
     found = model.solve("1011+0110")
     assert (found.answer, found.expected, found.correct, found.stop) == ("10001", "10001", True, "halt")
-    assert repr(found) == "1011+0110 → 10001 = 17 (right; 5 steps by halt; confidence 1.0000; addition-compiled)"
+    assert (
+        repr(found) == "1011+0110 → 10001 = 17 (right; 5 steps by halt; confidence 1.0000; addition-compiled)"
+    )
     assert "10001" in found._repr_html_()
 
 
