@@ -152,6 +152,7 @@ def status_of(root: Path, job: Job) -> Status:
         return Status("done", job.config.steps, loss, measured)
     if is_held(queue_file(root, f"{job.name}.lock")) or is_held(folder / "lock"):
         return Status("running", step, loss, measured)
+    step = max(step, saved_step(folder / runs.STATE) or 0)  # it may have saved before its first report
     reason = failure(root, job.name)
     if reason:
         return Status("failed", step, loss, measured, reason)

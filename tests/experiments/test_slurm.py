@@ -94,7 +94,7 @@ def test_a_killed_driver_leaves_the_array_and_the_next_one_finds_it(small, tmp_p
     driver.join()
     step = queue.saved_step(root / batch[0].name / runs.STATE)
     outcome = run_jobs(start("slurm", root, OPTIONS), batch, stop=until(root, batch[0].name, step + 100))
-    assert (outcome.ending, outcome.statuses[0].state) == ("interrupted", "cancelled")
+    assert (outcome.ending, outcome.statuses[0].state) == ("interrupted", "interrupted")
     assert submitted() == before + 1
     assert not locks.is_held(queue.queue_file(root, f"{batch[0].name}.lock")), "it has saved and stopped"
     assert "going on after step" not in queue.queue_file(root, f"{batch[0].name}.log").read_text()
