@@ -260,7 +260,7 @@ def _reference(part: Any) -> str:
 def _loaded(kind: PartKind, point: EntryPoint) -> Any:
     try:
         found = point.load()
-    except Exception as error:  # somebody else's package
+    except Exception as error:  # a package that is not ours
         raise InputError(
             f"the {kind.word} {point.name} ({point.value}) could not be loaded: {type(error).__name__}: {error}"
         ) from error

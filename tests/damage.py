@@ -40,7 +40,7 @@ FOREIGN = [
 
 @pytest.fixture(autouse=True)
 def little_memory() -> Iterator[None]:
-    """Whoever believes a header that promises the moon fails here."""
+    """A reader that believes a header's impossible sizes fails here."""
     if not Path("/proc/self/statm").exists():  # only Linux tells how much there is
         yield
         return

@@ -1,4 +1,4 @@
-"""Locks between processes: a holder is seen, whoever only looks is not, and looking needs no right to write."""
+"""Locks between processes: a holder is seen, a process that only looks is not, and looking needs no right to write."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def main(words: Sequence[str] | None = None) -> int:
     root, name = args.job.parent.parent, args.job.stem
     lock = locks.hold(args.job.with_suffix(".lock"))
     if lock is None:
-        print(f"somebody else works on {name}", file=sys.stderr)
+        print(f"another process works on {name}", file=sys.stderr)
         return HELD
     with lock, Interrupt() as asked:
         queue.clear_failure(root, name)

@@ -73,7 +73,7 @@ def of_modules(
         loss, grad, *_ = stacked.gradients(stage)
     except InputError:
         raise
-    except Exception as error:  # whatever a module of somebody else's does when it is stacked
+    except Exception as error:  # whatever a user's module does when it is stacked
         return f"stacked, the block fails: {(str(error).splitlines() or [type(error).__name__])[0][:120]}"
     return _apart(expected, plain_grad, loss, grad, slow.precision)
 

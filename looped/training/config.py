@@ -126,7 +126,7 @@ class TrainConfig:
         try:
             task, method = tasks.get(self.task), methods.get(self.method)
         except NotKnown:
-            return  # other people's, not known here: the run can be shown, and whoever uses it is told what to pass
+            return  # other people's, not known here: the run can be shown, and using it says what to pass
         task.check_length(self.max_length)
         task.check_family(self.family)
         if self.lengths == "stratified" and self.batch < task.variants:

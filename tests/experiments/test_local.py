@@ -1,4 +1,4 @@
-"""The local engine: every run ends where a single run ends, whoever is killed on the way."""
+"""The local engine: every run ends where a single run ends, whichever process is killed on the way."""
 
 from __future__ import annotations
 

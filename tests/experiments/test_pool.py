@@ -1,4 +1,4 @@
-"""What follows from how a worker ended: whoever gets on is started again, training or measuring."""
+"""What follows from how a worker ended: a worker that makes progress is started again, training or measuring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One sweep of twelve tiny runs, and what must be equal whoever ran it."""
+"""One sweep of twelve tiny runs, and what must be equal whatever ran it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_heads_share_themselves_out_over_what_they_may_see(
 def test_the_pass_that_is_watched_is_the_models_own_step(
     registry: ModelRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever changes what a step does must change what is looked at."""
+    """A change of what a step does must change what is looked at."""
     asked = read_query(registry["addition-compiled"], "101+011")
     model, weights = registry["addition-compiled"].solver.model, registry["addition-compiled"].solver.weights
     first, second = _states(asked, 2)

@@ -1,5 +1,5 @@
 // A grid of position × step on canvas, as both the network and the program are drawn.
-// What a cell holds is somebody else's business: `cell(step, position)` gives {text, fill, ink, wrong}.
+// What a cell holds is decided elsewhere: `cell(step, position)` gives {text, fill, ink, wrong}.
 // Cells are painted once onto a sheet that is kept; scrubbing only lays a veil over the steps to come.
 
 import { mix, theme } from "./colours.js";
@@ -174,7 +174,7 @@ export class Grid {
     pen.setLineDash([]);
   }
 
-  /** Lines below the steps that somebody names, their names to the right, pushed apart where they would touch. */
+  /** Lines below the named steps, their names to the right, pushed apart where they would touch. */
   #labels(pen) {
     const colours = theme(), { columns, wide, high } = this.size, end = LEFT + columns * wide;
     let lowest = 0;

@@ -1,4 +1,4 @@
-// The present step: a slider, buttons, a speed, and keys. Tells whoever listens; knows nothing of what is shown.
+// The present step: a slider, buttons, a speed, and keys. Tells its listeners; knows nothing of what is shown.
 
 const WHOLE = 6000; // milliseconds for all steps, if that is neither too fast nor too slow
 

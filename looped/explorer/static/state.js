@@ -1,4 +1,4 @@
-// What is being looked at, in the address behind the #: whoever opens that address sees the same.
+// What is being looked at, in the address behind the #: every visit to that address shows the same.
 // #task=copy&model=copy-fast&q=0110&step=4&layer=0&head=2&show=seq&for=1.5, or #tour=2 for a stop of the tour.
 
 const NUMBERS = new Set(["step", "layer", "head", "for", "tour"]);

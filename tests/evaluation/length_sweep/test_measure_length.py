@@ -1,4 +1,4 @@
-"""One rung: the rows of `evaluate` by a shorter way, and drift and overrun where they are known."""
+"""One evaluation length: the rows of `evaluate` by a shorter way, and drift and overrun where they are known."""
 
 from __future__ import annotations
 
