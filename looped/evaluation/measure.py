@@ -323,11 +323,10 @@ class Pace:
 
 def pace(subject: Subject, length: int, rules: Sequence[Rule]) -> Pace:
     """Time two short measurements at a length; the first run, which prepares memory and threads, does not count."""
-    names = [rule.name for rule in rules]
     times = []
     for samples in (FEW_ROWS, FEW_ROWS, MORE_ROWS):
         began = time.perf_counter()
-        measure(subject, [length], samples, seed=0, stops=names)
+        measure(subject, [length], samples, seed=0, stops=rules)
         times.append(time.perf_counter() - began)
         if times[-1] > ENOUGH_S:  # a large model: the fixed part is not worth another measurement
             return Pace(0.0, times[-1] / work(subject, length, samples, rules)[1])
