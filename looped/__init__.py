@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from looped.model.config import ModelConfig
     from looped.model.looped import LoopedTransformer
     from looped.solve.solver import Solver
-    from looped.zoo.registry import Zoo
+    from looped.zoo import Zoo
 
 __version__ = "0.1.0"
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 # What the front door hands out from further up, imported when it is asked for.
-_HOMES = {"load": "looped.solve", "pick": "looped.devices", "zoo": "looped.zoo.registry"}
+_HOMES = {"load": "looped.solve", "pick": "looped.devices", "zoo": "looped.zoo"}
 _LATER = {
     "train": "looped.api",
     "data": "looped.api",

@@ -1,23 +1,31 @@
-"""Open a file once, and only a regular one of bounded size. Standard library only; knows no format.
+"""Open a file once, and only a regular one of bounded size; lock a file. Standard library only; knows no format.
 
 A named pipe would wait for a writer for ever, a device behind a link never ends, and a sparse file of a terabyte takes
-no room on the disk but all of the memory. Every reader of the project comes through here.
+no room on the disk but all of the memory. Every reader of the project comes through here. A lock is freed when it is
+closed or when its process ends in any way; it works between machines on file systems that pass locks on.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import sys
+import time
 from pathlib import Path
 from typing import IO
 
 from looped.errors import InputError
+
+if sys.platform != "win32":
+    import fcntl
 
 WITHOUT_WAITING: int = getattr(os, "O_NONBLOCK", 0)  # a pipe is opened at once, to be refused
 KINDS = {
     stat.S_IFIFO: "a named pipe", stat.S_IFDIR: "a folder", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }  # fmt: skip
+LARGEST_LOCK = 1 << 20  # bytes of a lock's file, of which nothing is read
+PATIENCE_S = 2.0  # a look at a lock takes far less
 
 
 def open_regular(path: Path, kind: str, largest: int) -> IO[bytes]:
@@ -72,3 +80,38 @@ def _checked(path: Path, flags: int, kind: str, largest: int | None) -> int:
 
 def _refusal(path: Path, kind: str, mode: int) -> str:
     return f"{path} is {KINDS.get(mode, 'something else')}, not a regular file, so it cannot be {kind}"
+
+
+def lock(path: Path, patience_s: float | None = None) -> IO[bytes] | None:
+    """Take a lock, freed when it is closed or its process ends; None if another process has it."""
+    file = open_appending(path, "a lock")
+    deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
+    while not _flock(file):
+        if time.monotonic() > deadline:
+            file.close()
+            return None
+        time.sleep(0.05)
+    return file
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process has a lock; the look shares it for a moment, which `lock` waits out.
+
+    A shared lock is enough to meet a holder. Others may look at the same time, and over NFS, where an exclusive one
+    needs a file open for writing, nothing has to be.
+    """
+    try:
+        with open_regular(path, "a lock", LARGEST_LOCK) as file:
+            return not _flock(file, shared=True)
+    except (OSError, InputError):
+        return False
+
+
+def _flock(file: IO[bytes], shared: bool = False) -> bool:
+    if sys.platform == "win32":
+        return True
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from looped import __version__, checkpoints, devices, files, locks, serial
+from looped import __version__, checkpoints, devices, files, serial
 from looped.checkpoints import Check, Metadata, Shapes, Verify
 from looped.errors import InputError
 from looped.model.weights import Layout, check_numbers, check_shapes
@@ -358,7 +358,7 @@ def _plain_file(path: Path) -> None:
 def _lock(folder: Path) -> IO[bytes]:
     """An open lock on a folder, let go when it is closed or its process ends in any way."""
     _plain_file(folder / "lock")
-    file = locks.hold(folder / "lock", LOOKING_S)
+    file = files.lock(folder / "lock", LOOKING_S)
     if file is None:
         raise InputError(
             f"another process is training in {folder} already; wait for it or choose another --out"

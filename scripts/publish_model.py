@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+import looped.zoo as zoo
 from looped import __version__, checkpoints, devices, runs, serial, tasks
 from looped.errors import InputError
 from looped.evaluation import loading
@@ -31,8 +32,7 @@ from looped.result_files import wilson
 from looped.runs import SEED_KIND, Trained
 from looped.training import recipes
 from looped.training.config import TrainConfig
-from looped.zoo import registry
-from looped.zoo.registry import Card, MeasuredAccuracy, Origin, zoo
+from looped.zoo import Card, MeasuredAccuracy, Origin
 
 LARGEST_RESULTS = 1 << 28  # bytes
 LARGEST = 40_000_000  # bytes of all shipped models together
@@ -183,7 +183,7 @@ def _write(card: Card, trained: Trained, row: torch.Tensor) -> None:
     kind = runs.STORED[card.stored]
     tensors = {name: tensor.to(kind) for name, tensor in Layout(trained.config.model).to_dict(row).items()}
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-    others = sum(registry.path(name).stat().st_size for name in registry.names() if name != card.name)
+    others = sum(zoo.path(name).stat().st_size for name in zoo.names() if name != card.name)
     if size + others > LARGEST:
         raise InputError(
             f"all models together would take {(size + others) / 1e6:.1f} MB, more than {LARGEST / 1e6:.0f}"
@@ -197,8 +197,8 @@ def _write(card: Card, trained: Trained, row: torch.Tensor) -> None:
     }
     if trained.commit:
         metadata["commit"] = trained.commit
-    checkpoints.save(registry.path(card.name), SEED_KIND, tensors, metadata)
-    checkpoints.write(registry.path(card.name).with_suffix(".json"), text(card).encode())
+    checkpoints.save(zoo.path(card.name), SEED_KIND, tensors, metadata)
+    checkpoints.write(zoo.path(card.name).with_suffix(".json"), text(card).encode())
 
 
 def text(card: Card) -> str:
@@ -272,7 +272,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """List or adds; 2 is bad input."""
     args = _parser().parse_args(words)
     if args.action != "add":
-        print(zoo())
+        print(zoo.zoo())
         return 0
     from looped.evaluation.loading import parse_lengths  # torch, which a list does not need
     from scripts.publish_model import add

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+import looped.zoo as zoo
 from looped import runs, serial
 from looped.errors import InputError, quoted
 from looped.evaluation.length_sweep import record
 from looped.experiments import results
 from looped.training.config import TrainConfig
 from looped.training.recipes import make
-from looped.zoo import registry
 
 HUGE = 10**20
 LONG = "x" * 1_000_000
@@ -120,7 +120,7 @@ def test_a_number_of_any_size_is_refused(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sweep.json").write_text(json.dumps([{"task": "copy", "recipe": "quick"}]))
     words, _ = NUMBERS.get(command, (["."], ""))
-    words = [str(registry.path("copy-long")) if word == "copy-long" else word for word in words]
+    words = [str(zoo.path("copy-long")) if word == "copy-long" else word for word in words]
     code, out, err = cli(*command.split(), *words, f"--{option}={value}")
     assert (code, out, err.count("\n")) == (2, "", 1), err[:300]
     assert len(err) < 400, err

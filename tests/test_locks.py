@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from looped import locks
+from looped import files
 
 
 @pytest.fixture
@@ -21,31 +21,31 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_holder_is_seen_until_it_lets_go(path: Path) -> None:
-    assert not locks.is_held(path.with_name("none"))
+    assert not files.is_locked(path.with_name("none"))
     assert not path.with_name("none").exists(), "looking makes no file"
-    with locks.hold(path) as lock:
+    with files.lock(path) as lock:
         assert lock is not None
-        assert locks.is_held(path)
-        assert locks.hold(path, patience_s=0) is None
-    assert not locks.is_held(path)
+        assert files.is_locked(path)
+        assert files.lock(path, patience_s=0) is None
+    assert not files.is_locked(path)
 
 
 def test_whoever_looks_is_no_holder_to_another_who_looks(path: Path) -> None:
     with open(path, "rb") as looker:
         fcntl.flock(looker, fcntl.LOCK_SH)
-        assert not locks.is_held(path)
+        assert not files.is_locked(path)
 
 
 def test_whoever_looks_is_waited_for(path: Path) -> None:
     with open(path, "rb") as looker:
         fcntl.flock(looker, fcntl.LOCK_SH)
-        assert locks.hold(path, patience_s=0) is None
+        assert files.lock(path, patience_s=0) is None
         leaving = threading.Timer(0.2, lambda: fcntl.flock(looker, fcntl.LOCK_UN))
         leaving.start()
         started = time.monotonic()
-        with locks.hold(path) as lock:
+        with files.lock(path) as lock:
             assert lock is not None
-        assert time.monotonic() - started < locks.PATIENCE_S
+        assert time.monotonic() - started < files.PATIENCE_S
         leaving.join()
 
 
@@ -54,8 +54,8 @@ def test_a_free_lock_is_free_where_flock_becomes_a_lock_on_bytes(
 ) -> None:
     """As over NFS, where an exclusive lock needs a file that is open for writing."""
     monkeypatch.setattr(fcntl, "flock", fcntl.lockf)
-    assert not locks.is_held(path)
-    with locks.hold(path) as lock:
+    assert not files.is_locked(path)
+    with files.lock(path) as lock:
         assert lock is not None
 
 
@@ -68,5 +68,5 @@ def test_looking_never_opens_a_file_for_writing(path: Path, monkeypatch: pytest.
         return plain(file, flags, mode)
 
     monkeypatch.setattr(os, "open", watched)
-    assert not locks.is_held(path)
+    assert not files.is_locked(path)
     assert modes == [os.O_RDONLY]

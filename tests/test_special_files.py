@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from damage import little_memory
 
+import looped.zoo as zoo
 from looped import files, runs, serial
 from looped.compiler import compiled
 from looped.errors import InputError
@@ -21,7 +22,6 @@ from looped.experiments.plan import MeasurementPlan
 from looped.experiments.queue import Job
 from looped.training.recipes import make
 from looped.training.trainer import Cadence, train
-from looped.zoo import registry
 
 pytestmark = pytest.mark.timeout(60)
 __all__ = ["little_memory"]  # a fixture that every test here has
@@ -149,7 +149,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "result": ("x.json", lambda path: results.read(path, JOB.config, PLAN)),
     "differences": ("differs.json", lambda path: results._known_differences(path.parent)),
     "part of a result": ("x.part", results.kept_lengths),
-    "card": ("x.json", registry._read.__wrapped__),
+    "card": ("x.json", zoo._read.__wrapped__),
     "compiled model": ("x.safetensors", compiled.load),
     "reason of a failure": (".jobs/a.failed", lambda path: queue.failure(path.parents[1], "a")),
     "last report": ("metrics.jsonl", lambda path: queue.last_report(path.parent)),

@@ -9,13 +9,13 @@ from html.parser import HTMLParser
 import pytest
 
 import looped
+import looped.zoo as zoo
 from looped.api import ResultRows
 from looped.rasp import programs
 from looped.rasp.trace import trace
 from looped.solve.answers import Answer, Answers, Step, StepSequence
 from looped.tables import Cell, html_facts, html_table
 from looped.training.trainer import Summary
-from looped.zoo import registry as zoo
 
 EVIL = "<script>alert('x')</script>\""
 

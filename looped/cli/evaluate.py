@@ -21,6 +21,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import torch
 
+import looped.zoo as zoo
 from looped import checkpoints, devices
 from looped.cli.arguments import Option, OwnPart, Positional
 from looped.cli.output import note, print_json, print_table, progress
@@ -35,7 +36,6 @@ from looped.result_files import over_seeds, wilson
 from looped.tasks.families import UNIFORM
 from looped.training.interrupt import status_of
 from looped.training.progress import clock
-from looped.zoo import registry
 
 R = TypeVar("R")  # a row of results
 CHOSEN = "(default: on a CPU what ends within a minute, on a GPU 1:60 and 6400)"
@@ -244,8 +244,8 @@ def _check_alive(loaded: LoadedRun, length: int) -> None:
 
 def _found(path: Path) -> Path:
     """The file of a shipped model where its name is given; anything else as it is."""
-    name = None if path.exists() or len(path.parts) > 1 else registry.find(str(path))
-    return path if name is None else registry.path(name)
+    name = None if path.exists() or len(path.parts) > 1 else zoo.find(str(path))
+    return path if name is None else zoo.path(name)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ from looped import checkpoints, files, runs, serial
 from looped.errors import InputError
 from looped.experiments import results
 from looped.experiments.plan import MeasurementPlan, check_name
-from looped.locks import hold, is_held
 from looped.training.config import TrainConfig
 
 State = Literal["queued", "running", "done", "failed", "interrupted", "cancelled"]
@@ -95,7 +94,7 @@ def put(root: Path, job: Job) -> None:
     with checkpoints.disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     data = (json.dumps(serial.to_json(job), indent=1) + "\n").encode()
-    lock = hold(queue_file(root, "lock"), WRITING_S)  # two drivers may want to write the same job
+    lock = files.lock(queue_file(root, "lock"), WRITING_S)  # two drivers may want to write the same job
     if lock is None:
         raise InputError(f"another process has been writing in {path.parent} for {WRITING_S:g} seconds")
     with lock:
@@ -150,7 +149,7 @@ def status_of(root: Path, job: Job) -> Status:
     measured = len(job.plans) - len(missing)
     if not missing and (job.plans or trained(folder, job.config)):
         return Status("done", job.config.steps, loss, measured)
-    if is_held(queue_file(root, f"{job.name}.lock")) or is_held(folder / "lock"):
+    if files.is_locked(queue_file(root, f"{job.name}.lock")) or files.is_locked(folder / "lock"):
         return Status("running", step, loss, measured)
     step = max(step, saved_step(folder / runs.STATE) or 0)  # it may have saved before its first report
     reason = failure(root, job.name)

@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from looped import devices, locks, registry, runs
+from looped import devices, files, registry, runs
 from looped.errors import InputError
 from looped.experiments import queue, results
 from looped.experiments.queue import Job
@@ -53,7 +53,7 @@ def main(words: Sequence[str] | None = None) -> int:
     mend_streams()
     args = _parser().parse_args(words)
     root, name = args.job.parent.parent, args.job.stem
-    lock = locks.hold(args.job.with_suffix(".lock"))
+    lock = files.lock(args.job.with_suffix(".lock"))
     if lock is None:
         print(f"another process works on {name}", file=sys.stderr)
         return HELD

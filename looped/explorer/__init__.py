@@ -1,8 +1,8 @@
 """The explorer: a page on this machine on which one asks a model a question and watches its loop, step by step.
 
 models.py     the models of a server, and a typed question read for one of them
-queries.py    a loop step by step, and attention weights; program.py the n-RASP-L program beside it
+queries.py    a loop step by step, and attention weights
 app.py        the web application and its socket; protocol.py its messages; static/ the page
 security.py   limits, and which requests are refused
-workers.py    a pool in which every client gets its turn; cache.py states of the last runs
+workers.py    a pool in which every client gets its turn, and the states of the last runs
 """

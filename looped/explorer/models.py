@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
+import looped.zoo as zoo
 from looped import runs, solve, tasks
 from looped.batches import Batch, lay_out
 from looped.errors import InputError
@@ -27,7 +28,6 @@ from looped.solve import Solver
 from looped.solve.solver import SPARE_STEPS
 from looped.solve.sources import COMPILED
 from looped.tasks.base import Task
-from looped.zoo import registry as zoo
 
 CardRow = Mapping[str, object]
 ROW_KEYS = ("length", "stop", "accuracy", "samples")
@@ -111,25 +111,16 @@ def describe_task(task: Task) -> dict[str, object]:
     }
 
 
-class ModelRegistry(Mapping[str, Model]):
+class ModelRegistry(dict[str, Model]):
     """All models of a server, by key, in the order in which they are offered."""
 
     def __init__(self, models: Iterable[Model], problems: Sequence[str] = ()) -> None:
-        self._models: dict[str, Model] = {}
+        super().__init__()
         for model in models:
-            if model.key in self._models:
+            if model.key in self:
                 raise InputError(f"two models are named {model.key!r}: rename one of the files")
-            self._models[model.key] = model
+            self[model.key] = model
         self.problems = tuple(problems)  # a sentence for each shipped file that could not be used
-
-    def __getitem__(self, key: str) -> Model:
-        return self._models[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._models)
-
-    def __len__(self) -> int:
-        return len(self._models)
 
 
 def all_models(given: Sequence[Path] = (), shipped: Sequence[str] | None = None) -> ModelRegistry:
@@ -168,13 +159,8 @@ def _given(path: Path) -> Model:
         return _model(file.stem, file.stem, solver, (), "")
     folder = file.resolve().parent
     rows = _kept(_last_evaluation(folder, solver.seed))
-    return _model(
-        f"{folder.name}:{file.stem}",
-        f"{folder.name}, {file.stem}",
-        solver,
-        rows,
-        "from the run's own measurements",
-    )
+    key, label = f"{folder.name}:{file.stem}", f"{folder.name}, {file.stem}"
+    return _model(key, label, solver, rows, "from the run's own measurements")
 
 
 def _model(key: str, label: str, solver: Solver, rows: tuple[CardRow, ...], source: str) -> Model:

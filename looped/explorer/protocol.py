@@ -11,7 +11,7 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -61,14 +61,6 @@ class DrawRequest:
     length: int
     family: str = "uniform"
     seed: int = 0
-
-
-class Named(Protocol):
-    """What every request has."""
-
-    @property
-    def model(self) -> str:
-        """The model's key."""
 
 
 def read(kind: type[T], body: bytes) -> T:

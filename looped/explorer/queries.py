@@ -70,10 +70,7 @@ class WatchedLoop:
         self.state: Float[Tensor, "L D"] | None = None  # after the last step so far
         self._seen: Float[Tensor, "L D"] | None = None  # what was read of it
         self._answer: Int[Tensor, "W"] | None = None  # and decoded
-        config = self.model.config
-        self._past = StepHistory(
-            done=None if config.halt is None else [], halting=None if config.halting == "none" else []
-        )
+        self._past = StepHistory()
         self._roll = Rollout(self.model, self.weights, self.batch)
 
     @property
@@ -107,7 +104,7 @@ class WatchedLoop:
         with torch.inference_mode(), fitting_threads(self.model.config, self.batch.tokens.numel()):
             for step in range(first, min(self.asked.steps, first + (most or self.asked.steps) - 1) + 1):
                 read.append(self._roll.advance())
-                if self._past.halting is not None and self._roll.halted is not None:
+                if self._roll.halted is not None:
                     self._past.halting.append(float(self._roll.halted))
                 assert self._roll.state is not None
                 self.state = self._roll.state[0, 0]
@@ -149,14 +146,12 @@ class WatchedLoop:
         if self._seen is None:
             moved[0] = math.inf  # nothing was there to move from
         done = is_done(self.model.config, h)
-        self._past.add(
-            [text_of(self.task, ids) for ids in answers.tolist()],
-            surprise.tolist(),
-            correct.tolist(),
-            (rewritten > 0).tolist(),
-            moved.tolist(),
-            None if done is None else done[0].tolist(),
-        )
+        self._past.answers += [text_of(self.task, ids) for ids in answers.tolist()]
+        self._past.surprise += surprise.tolist()
+        self._past.correct += correct.tolist()
+        self._past.changed += (rewritten > 0).tolist()
+        self._past.motion += moved.tolist()
+        self._past.done += [] if done is None else done[0].tolist()
         self._seen, self._answer = h[0, -1], answers[-1]
         # [K, L, top] → [K, top, L]: a page paints the likeliest tokens of a whole row first
         numbers = tokens.mT.numpy().astype(np.uint16), (shares.mT * 65535).round().numpy().astype(np.uint16)
@@ -185,35 +180,17 @@ class WatchedLoop:
         return torch.cat([first, states[:-1]])
 
 
-@dataclass(frozen=True)
+@dataclass
 class StepHistory:
     """What stopping rules ask about the steps so far."""
 
-    done: list[bool] | None  # what the model says, if it can
-    halting: list[float] | None  # how surely its halting head has stopped it, if it has one
     answers: list[str] = field(default_factory=list)
     surprise: list[float] = field(default_factory=list)
     correct: list[bool] = field(default_factory=list)
     changed: list[bool] = field(default_factory=list)
     motion: list[float] = field(default_factory=list)
-
-    def add(
-        self,
-        answers: list[str],
-        surprise: list[float],
-        correct: list[bool],
-        changed: list[bool],
-        motion: list[float],
-        done: list[bool] | None,
-    ) -> None:
-        """Take some more steps in."""
-        self.answers.extend(answers)
-        self.surprise.extend(surprise)
-        self.correct.extend(correct)
-        self.changed.extend(changed)
-        self.motion.extend(motion)
-        if self.done is not None and done is not None:
-            self.done.extend(done)
+    done: list[bool] = field(default_factory=list)  # what the model says; empty for one that does not
+    halting: list[float] = field(default_factory=list)  # of its halting head; empty where it has none
 
     def grid(self, needed: int) -> StepGrid:
         """The steps as a grid, and one more at which no rule would stop: a rule that names it never stopped."""
@@ -222,8 +199,8 @@ class StepHistory:
             _column([*self.surprise, math.inf]),
             _column([*self.changed, True]),
             torch.tensor([needed]),
-            None if self.done is None else _column([*self.done, False]),
-            None if self.halting is None else _column([*self.halting, -math.inf]),
+            _column([*self.done, False]) if self.done else None,
+            _column([*self.halting, -math.inf]) if self.halting else None,
             _column([*self.motion, math.inf]),
         )
 

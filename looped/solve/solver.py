@@ -42,7 +42,7 @@ from looped.model.seeds import ModuleWeights, SeedModel, SeedWeights
 from looped.model.weights import Layout
 from looped.solve.answers import Answer, Answers, Step, StepSequence
 from looped.tasks.base import Task
-from looped.zoo.registry import Card
+from looped.zoo import Card
 
 SPARE_STEPS = 4  # more than twice T(n), for a rule that has not stopped by then
 COMPILED = "compiled"  # the recipe of a program in weights

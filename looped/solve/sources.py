@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import looped.zoo as zoo
 from looped import checkpoints, loops, methods, runs, tasks
 from looped.compiler import compiled
 from looped.compiler.compiled import Compiled, compile_program
@@ -25,7 +26,6 @@ from looped.rasp.sequence import unwrap
 from looped.solve import solver
 from looped.solve.solver import Solver
 from looped.training import start
-from looped.zoo import registry
 
 COMPILED = "-compiled"  # after a task's name: its program, compiled when it is asked for
 
@@ -41,8 +41,8 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Solver:
         task = source.removesuffix(COMPILED)
         if source.endswith(COMPILED) and task in tasks.TASKS:
             return _of_program(source, compiled.compile_program(programs.get(task)), device)
-        if found := registry.find(source):
-            return replace(_of_seed(found, registry.path(found), device), card=registry.card(found))
+        if found := zoo.find(source):
+            return replace(_of_seed(found, zoo.path(found), device), card=zoo.card(found))
         if not Path(source).exists():
             raise InputError(f"there is no model {source[:80]!r}: {_allowed(source)}")
     path = Path(source)
@@ -55,7 +55,7 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Solver:
 
 def is_known(name: str) -> bool:
     """Whether `load` knows this name without a file."""
-    return registry.find(name) is not None or (
+    return zoo.find(name) is not None or (
         name.endswith(COMPILED) and name.removesuffix(COMPILED) in tasks.TASKS
     )
 
@@ -79,11 +79,7 @@ def _is_name(source: str) -> bool:
 
 
 def _allowed(source: str) -> str:
-    ours = (
-        f"give {', '.join(registry.names())}, "
-        if registry.names()
-        else "none is shipped with this version; give "
-    )
+    ours = f"give {', '.join(zoo.names())}, " if zoo.names() else "none is shipped with this version; give "
     return f"{ours}TASK{COMPILED}, a checkpoint's file or a run's folder"
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from looped.zoo import registry
+import looped.zoo as zoo
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -41,7 +41,7 @@ def test_controls_know_less_than_the_model(cli: Cli) -> None:
 def test_the_shipped_model_is_compared_by_default(cli: Cli) -> None:
     code, out, _ = cli("compare", "parity", "--length", 2, "--samples", 8, "--no-controls", "--json")
     assert code == 0
-    assert {json.loads(line)["model"] for line in out.splitlines()} == {registry.find("parity")}
+    assert {json.loads(line)["model"] for line in out.splitlines()} == {zoo.find("parity")}
 
 
 def test_what_cannot_be_compared(cli: Cli, tmp_path: Path) -> None:

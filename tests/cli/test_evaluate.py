@@ -294,7 +294,7 @@ def test_weights_survive_the_way_to_the_command(cli: Cli, run: Path) -> None:
 def test_a_shipped_model_by_its_name(
     trained: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("looped.zoo.registry.FOLDER", tmp_path)
+    monkeypatch.setattr("looped.zoo.FOLDER", tmp_path)
     shutil.copy(trained / "seed-0.safetensors", tmp_path / "copy-quick.safetensors")
     code, out, _ = cli("evaluate", "copy", *FEW, "--json")
     assert code == 0

@@ -159,7 +159,7 @@ def test_one_sentence_for_what_is_wrong(words: tuple[str, ...], sentence: str, c
 def test_without_a_shipped_model_the_sentence_says_what_to_do(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("looped.zoo.registry.FOLDER", tmp_path)
+    monkeypatch.setattr("looped.zoo.FOLDER", tmp_path)
     code, _, err = cli("solve", "parity", "1")
     assert code == 2
     assert "no trained parity model is shipped with this version" in err

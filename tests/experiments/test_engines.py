@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from looped import locks
+from looped import files
 from looped.errors import InputError
 from looped.experiments import child, queue
 from looped.experiments.backends import BackendOptions, start
@@ -127,7 +127,7 @@ def test_a_task_for_each_run_and_another_one_when_its_node_is_lost(
     (words, log, folder, wish), share = ray.started[names[0]]
     assert words == [str(queue.queue_file(tmp_path / "runs", f"{names[0]}.json")), "--device", "cpu"]
     assert (log, folder, share) == (words[0][:-4] + "log", os.getcwd(), {"max_retries": 0, "num_cpus": 1})
-    with locks.hold(queue.queue_file(tmp_path / "runs", f"{names[0]}.lock")):
+    with files.lock(queue.queue_file(tmp_path / "runs", f"{names[0]}.lock")):
         assert [status.state for status in engine.poll(handles)] == ["running", "queued", "queued"]
     ray.started.clear()
     ray.ends = {names[0]: "NodeDiedError", names[1]: "WorkerCrashedError"}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from forked import FEW
 
-from looped import locks, runs, serial
+from looped import files, runs, serial
 from looped.cli import sweep
 from looped.cli.sweep import StatusLines, StatusTable, totals
 from looped.errors import InputError
@@ -38,7 +38,7 @@ def test_the_life_of_a_job(small, root: Path) -> None:
     assert queue.status_of(root, job) == Status("queued")
     queue.put(root, job)
     assert queue.jobs_in(root)[0] == [job]
-    with locks.hold(queue.queue_file(root, f"{job.name}.lock")):
+    with files.lock(queue.queue_file(root, f"{job.name}.lock")):
         assert queue.status_of(root, job).state == "running"
     train(job.config, root / job.name, stop=lambda: queue.last_report(root / job.name)[0] >= 20)
     half = queue.status_of(root, job)
@@ -76,7 +76,7 @@ def test_a_run_trained_without_a_job_is_listed(small, root: Path) -> None:
     assert queue.jobs_in(root)[0] == [Job("by-hand", job.config)]
     assert queue.status_of(root, Job("by-hand", job.config)).state == "done"
     with runs.Run(root / "by-hand", job.config):
-        assert locks.is_held(root / "by-hand" / "lock")
+        assert files.is_locked(root / "by-hand" / "lock")
 
 
 @pytest.mark.parametrize("blow", [b"", b"half", None])
@@ -94,10 +94,10 @@ def test_a_damaged_seed_is_made_again_from_the_last_checkpoint(small, root: Path
 
 
 def test_a_job_somebody_has_is_left_alone(small, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(files, "PATIENCE_S", 0.1)
     job = small()
     queue.put(root, job)
-    with locks.hold(queue.queue_file(root, f"{job.name}.lock")) as lock:
+    with files.lock(queue.queue_file(root, f"{job.name}.lock")) as lock:
         assert lock is not None
         assert work(root, job) == worker.HELD
     assert not (root / job.name).exists()

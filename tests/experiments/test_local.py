@@ -14,7 +14,7 @@ import pytest
 import torch
 from forked import FEW, strike, victim
 
-from looped import locks, runs
+from looped import files, runs
 from looped.errors import InputError
 from looped.experiments import backends, queue, results
 from looped.experiments.backends import BackendEntry, BackendOptions
@@ -173,7 +173,7 @@ def test_stopping_saves_first_and_the_next_start_goes_on(small, engine, tmp_path
     assert outcome.ending == how
     states = {status.state for status in outcome.statuses}
     assert states <= ({"cancelled"} if how == "cancelled" else {"interrupted", "queued"})
-    assert not any(locks.is_held(queue.queue_file(root, f"{job.name}.lock")) for job in batch)
+    assert not any(files.is_locked(queue.queue_file(root, f"{job.name}.lock")) for job in batch)
     saved = queue.saved_step(root / batch[0].name / runs.STATE)
     assert saved is not None
     assert 20 <= saved < 400

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import looped.zoo as zoo
 from looped.evaluation.length_sweep.record import SweepRecord
 from looped.experiments import paper, queue, results
 from looped.experiments.plan import MeasurementPlan, RunSpec
 from looped.serial import to_json
-from looped.zoo import registry
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,5 +66,5 @@ def test_an_unfinished_length_sweep_is_resumed(tmp_path: Path) -> None:
 
 
 def test_every_shipped_card_is_read() -> None:
-    for name in registry.names():
-        assert registry.card(name).to_json()["name"] == name
+    for name in zoo.names():
+        assert zoo.card(name).to_json()["name"] == name

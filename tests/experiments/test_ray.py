@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import twelve
 
-from looped import locks, runs
+from looped import files, runs
 from looped.experiments import queue
 from looped.experiments.backends import BackendOptions, start
 from looped.experiments.runner import StatusListener, run_jobs
@@ -81,6 +81,6 @@ def test_stopping_saves_first_and_runs_that_wait_never_start(small, tmp_path: Pa
     assert outcome.ending == "interrupted"
     assert [status.state for status in outcome.statuses] == ["interrupted", "queued"]
     assert queue.saved_step(root / batch[0].name / runs.STATE) >= 20
-    assert not locks.is_held(queue.queue_file(root, f"{batch[0].name}.lock"))
+    assert not files.is_locked(queue.queue_file(root, f"{batch[0].name}.lock"))
     assert not (root / batch[1].name).exists()
     assert not ray.is_initialized(), "the cluster that was started has ended"

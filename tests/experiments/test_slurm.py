@@ -12,7 +12,7 @@ import pytest
 import slurm_node
 import twelve
 
-from looped import locks, runs
+from looped import files, runs
 from looped.experiments import queue
 from looped.experiments.backends import BackendOptions, start
 from looped.experiments.runner import StatusListener, run_jobs
@@ -96,7 +96,7 @@ def test_a_killed_driver_leaves_the_array_and_the_next_one_finds_it(small, tmp_p
     outcome = run_jobs(start("slurm", root, OPTIONS), batch, stop=until(root, batch[0].name, step + 100))
     assert (outcome.ending, outcome.statuses[0].state) == ("interrupted", "interrupted")
     assert submitted() == before + 1
-    assert not locks.is_held(queue.queue_file(root, f"{batch[0].name}.lock")), "it has saved and stopped"
+    assert not files.is_locked(queue.queue_file(root, f"{batch[0].name}.lock")), "it has saved and stopped"
     assert "going on after step" not in queue.queue_file(root, f"{batch[0].name}.log").read_text()
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+import looped.zoo as zoo
 from looped import solve, tasks
 from looped.errors import InputError
 from looped.explorer import models
 from looped.explorer.models import ModelRegistry
 from looped.explorer.security import Limits
 from looped.tasks import Task
-from looped.zoo import registry as zoo
 
 
 def test_every_task_has_a_model_to_ask_even_where_none_is_shipped(registry: ModelRegistry) -> None:

@@ -31,6 +31,7 @@ Reader = Callable[[Path], object]
 
 def readers() -> dict[str, tuple[Reader, list[bytes]]]:
     """Every reader with files that it accepts."""
+    import looped.zoo as zoo
     from looped import checkpoints, figures, runs, serial
     from looped.compiler import compiled
     from looped.evaluation.length_sweep import record
@@ -39,7 +40,6 @@ def readers() -> dict[str, tuple[Reader, list[bytes]]]:
     from looped.experiments.queue import Job
     from looped.explorer import protocol
     from looped.rasp import programs
-    from looped.zoo import registry
 
     config = RunSpec("copy", recipe="quick", seeds=(0, 1), set=("steps=5",)).config
     measured = MeasurementPlan((2, 3), samples=4)
@@ -81,7 +81,7 @@ def readers() -> dict[str, tuple[Reader, list[bytes]]]:
         "rows.json": (lambda path: figures.read_rows([path]), [result, _json(row) * 2]),
         "ladder.json": (record.read, [_json(ladder), *ladders]),
         "ladders.json": (lambda path: figures.read_length_sweeps([path]), [_json({"ladder": [summary]})]),
-        "card.json": (registry._read.__wrapped__, cards),
+        "card.json": (zoo._read.__wrapped__, cards),
         "sweep.json": (plan.read_sweep, [_json(sweep), _json(listed)]),
         "job.json": (queue.read_job, [_json(serial.to_json(Job("job", config, (measured,), "results")))]),
         "request.json": (lambda path: protocol.read(protocol.RunRequest, path.read_bytes()), [_json(asked)]),

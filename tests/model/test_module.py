@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
+import looped.zoo as zoo
 from looped import runs
 from looped.errors import InputError
 from looped.fast import StackedTransformer
 from looped.model import Block, LoopedTransformer, ModelConfig
 from looped.model.looped import checkpoint_weights, load_checkpoint_weights
 from looped.model.weights import Layout
-from looped.zoo import registry
 
 BASE = ModelConfig(vocab=7, layers=2, heads=4, width=32)
 CASES: dict[str, dict[str, object]] = {
@@ -101,9 +101,9 @@ def test_gradients_equal_the_stacked_model(case: str) -> None:
         )
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", zoo.names())
 def test_every_shipped_model_gives_the_same_scores(name: str) -> None:
-    trained = runs.load_seed(registry.path(name))
+    trained = runs.load_seed(zoo.path(name))
     config = trained.config.model
     stacked, net = StackedTransformer(config), LoopedTransformer(config)
     load_checkpoint_weights(net, Layout(config).to_dict(trained.row))

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import looped
+import looped.zoo as zoo
 from looped import InputError, runs, serial
 from looped.model.weights import Layout
 from looped.training import recipes
 from looped.training.config import TrainConfig
-from looped.zoo import registry
 from scripts.publish_model import Publication, add, command, main, reason
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -26,10 +26,10 @@ CONFIG = replace(recipes.make("copy", "fop-loop-adaptive", "quick", (0, 4)), max
 def empty_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "zoo"
     folder.mkdir()
-    monkeypatch.setattr(registry, "FOLDER", folder)
-    registry._read.cache_clear()
+    monkeypatch.setattr(zoo, "FOLDER", folder)
+    zoo._read.cache_clear()
     yield folder
-    registry._read.cache_clear()
+    zoo._read.cache_clear()
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def test_a_run_with_its_results(trained: Path, tmp_path: Path) -> None:
     assert card.accuracies() == {2: 1.0, 4: 0.5}
     assert card.holds_to() == 2
     assert len(card.rows) == 4
-    assert registry.card("copy-quick") == card
-    assert registry.card("copy-quick").config == serial.to_json(CONFIG)
+    assert zoo.card("copy-quick") == card
+    assert zoo.card("copy-quick").config == serial.to_json(CONFIG)
 
 
 def test_what_is_shipped_answers_by_its_name(trained: Path, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_what_is_shipped_answers_by_its_name(trained: Path, tmp_path: Path) -> N
         assert torch.equal(model.weights.embed[0], Layout(CONFIG.model).views(whole.row[None])["embed"][0])
     add(Publication(trained, "copy-long", (result(tmp_path / "r.json", CONFIG),), seed="0"))
     assert looped.load("copy").name == "copy-long"
-    assert registry.card("copy-long").chosen.startswith("named by hand")
+    assert zoo.card("copy-long").chosen.startswith("named by hand")
     lines = repr(looped.zoo()).splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["name", "copy-fast", "copy-long*"]
     assert "copy-long*" in looped.zoo()._repr_html_()
@@ -123,10 +123,10 @@ def test_shorter_numbers_where_nothing_changes(trained: Path, empty_zoo: Path) -
     card = add(Publication(trained, "copy-half", lengths=(1, 2), samples=16, half=True, device="cpu"))
     assert card.stored == "float16"
     assert "16 problems per length" in card.stored_why
-    whole, half = runs.load_seed(trained / "seed-4.safetensors"), runs.load_seed(registry.path("copy-half"))
+    whole, half = runs.load_seed(trained / "seed-4.safetensors"), runs.load_seed(zoo.path("copy-half"))
     assert torch.equal(half.row, whole.row.half().float())
     assert half.config == whole.config
-    sizes = [(trained / "seed-4.safetensors").stat().st_size, registry.path("copy-half").stat().st_size]
+    sizes = [(trained / "seed-4.safetensors").stat().st_size, zoo.path("copy-half").stat().st_size]
     assert sizes[1] < 0.6 * sizes[0]
 
 
@@ -162,7 +162,7 @@ def test_bad_orders(trained: Path, tmp_path: Path, change: dict[str, str], sente
     order = Publication(trained, "copy-quick", (result(tmp_path / "r.json", CONFIG),))
     with pytest.raises(InputError, match=sentence):
         add(replace(order, **change))  # type: ignore[arg-type]
-    assert registry.names() == []
+    assert zoo.names() == []
 
 
 def test_results_of_something_else_are_refused(trained: Path, tmp_path: Path) -> None:
@@ -213,6 +213,6 @@ def test_a_damaged_card_is_a_sentence(trained: Path, tmp_path: Path, empty_zoo: 
         (file.read_text().replace('"config": {', '"config": 1, "c": {'), "unknown field 'c'"),
     ):
         file.write_text(text)
-        registry._read.cache_clear()
+        zoo._read.cache_clear()
         with pytest.raises(InputError, match=sentence):
-            registry.card("copy-quick")
+            zoo.card("copy-quick")

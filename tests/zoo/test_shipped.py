@@ -7,14 +7,14 @@ import math
 import pytest
 
 import looped
+import looped.zoo as zoo
 from looped import runs, serial, tasks
 from looped.evaluation.measure import measure
 from looped.result_files import wilson
-from looped.zoo import registry
-from looped.zoo.registry import Card, MeasuredAccuracy
+from looped.zoo import Card, MeasuredAccuracy
 from scripts.publish_model import LARGEST
 
-NAMES = registry.names()
+NAMES = zoo.names()
 shipped = pytest.mark.skipif(
     not NAMES, reason="no model is shipped yet: there is no card to hold to its word"
 )
@@ -61,7 +61,7 @@ def exam(card: Card) -> list[tuple[MeasuredAccuracy, int]]:
 )
 def test_a_model_keeps_its_cards_word(name: str) -> None:
     solver = looped.load(name, "cpu")
-    for row, samples in exam(registry.card(name)):
+    for row, samples in exam(zoo.card(name)):
         (found,) = measure(solver.subject, [row.length], samples, seed=2026, stops=[row.stop])
         low, high = wilson(row.accuracy, row.samples, z=2.6)
         right = round(found.accuracy * samples)
@@ -75,7 +75,7 @@ def test_a_model_keeps_its_cards_word(name: str) -> None:
 @shipped
 @pytest.mark.parametrize("name", NAMES)
 def test_a_card_fits_its_weights(name: str) -> None:
-    card, trained = registry.card(name), runs.load_seed(registry.path(name))
+    card, trained = zoo.card(name), runs.load_seed(zoo.path(name))
     config = trained.config
     told = (card.name, card.task, card.method, card.recipe, card.seed, card.max_length, card.steps)
     assert told == (
@@ -83,7 +83,7 @@ def test_a_card_fits_its_weights(name: str) -> None:
         *(trained.seed, config.max_length, trained.step),
     )
     assert serial.from_json(type(config), dict(card.config), name) == config
-    assert name in (card.task, *(f"{card.task}-{suffix}" for suffix in registry.PREFERRED))
+    assert name in (card.task, *(f"{card.task}-{suffix}" for suffix in zoo.PREFERRED))
     assert card.chosen
     assert card.trained.commit
     assert card.trained.command
@@ -93,14 +93,12 @@ def test_a_card_fits_its_weights(name: str) -> None:
 
 @shipped
 def test_every_file_has_its_card_and_every_card_its_file() -> None:
-    assert sorted(path.stem for path in registry.FOLDER.glob("*.json")) == NAMES
-    for task in {registry.card(name).task for name in NAMES}:
+    assert sorted(path.stem for path in zoo.FOLDER.glob("*.json")) == NAMES
+    for task in {zoo.card(name).task for name in NAMES}:
         assert looped.load(task).task.name == task
 
 
 def test_all_models_together_stay_small() -> None:
     assert (
-        sum(path.stat().st_size for path in registry.FOLDER.iterdir() if path.is_file())
-        <= LARGEST
-        == 40_000_000
+        sum(path.stat().st_size for path in zoo.FOLDER.iterdir() if path.is_file()) <= LARGEST == 40_000_000
     )

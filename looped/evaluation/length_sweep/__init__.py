@@ -38,7 +38,7 @@ from pathlib import Path
 
 import torch
 
-from looped import checkpoints, devices, locks, runs, serial
+from looped import checkpoints, devices, files, runs, serial
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.length_sweep.record import LEVELS, SweepRecord
@@ -244,7 +244,7 @@ def _exclusive(out: Path) -> Iterator[None]:
     """Lock the file: it is written whole, so that of two writers one would lose its rows."""
     with checkpoints.disk(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        lock = locks.hold(out.with_name(f".{out.name}.lock"), patience_s=0)
+        lock = files.lock(out.with_name(f".{out.name}.lock"), patience_s=0)
     if lock is None:
         raise InputError(
             f"another length sweep is being written to {out}: wait for it, or name another file with --out"

@@ -24,7 +24,7 @@ from importlib import import_module
 from pathlib import Path
 
 import looped
-from looped import locks, runs
+from looped import files, runs
 from looped.errors import InputError
 from looped.experiments import queue
 from looped.experiments.queue import Job, Status
@@ -308,7 +308,7 @@ class Pool(Backend):
         busy = task.started and (
             waits is None or self._cancelled
         )  # a worker that was asked to stop is waited for
-        if busy or locks.is_held(queue.queue_file(self.root, f"{task.job.name}.lock")):
+        if busy or files.is_locked(queue.queue_file(self.root, f"{task.job.name}.lock")):
             return Status("running", step, loss, measured, task.reason)
         return Status("queued", step, loss, measured, waits or task.reason)
 

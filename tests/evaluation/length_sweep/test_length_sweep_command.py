@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from looped import locks
+from looped import files
 
 Cli = Callable[..., tuple[int, str, str]]
 SaveRun = Callable[..., Path]
@@ -110,7 +110,7 @@ def seeds_of(cli: Cli, *paths: object) -> list[tuple[str, list[int]]]:
 def test_two_ladders_do_not_write_one_file(cli: Cli, here: Path, save_run: SaveRun) -> None:
     run = save_run(here / "run")
     asked = ["bench", "ladder", str(run), *FEW, "--families", "uniform"]
-    lock = locks.hold(here / ".both.json.lock")
+    lock = files.lock(here / ".both.json.lock")
     assert lock is not None
     code, _, complaint = cli(*asked, "--out", "both.json")
     assert (code, "another length sweep is being written to both.json" in complaint) == (2, True)
