@@ -1,15 +1,11 @@
-"""The problems, one file each; `get` finds one by name, ours or other people's (`looped.registry`)."""
+"""The problems; `get` finds one by name, ours or other people's (`looped.registry`)."""
 
 from __future__ import annotations
 
 from looped import registry
-from looped.tasks.addition import Addition
+from looped.tasks.arithmetic import Addition, Multiplication
 from looped.tasks.base import LONGEST, Paper, Problems, Task
-from looped.tasks.binary_sum import BinarySum
-from looped.tasks.copy import Copy
-from looped.tasks.multiplication import Multiplication
-from looped.tasks.parity import Parity
-from looped.tasks.unique_set import UniqueSet
+from looped.tasks.strings import BinarySum, Copy, Parity, UniqueSet
 
 __all__ = ["LONGEST", "TASKS", "Paper", "Problems", "Task", "get"]
 

@@ -1,7 +1,7 @@
 """What a task is: a question, an answer, the number of steps between them.
 
 A task owns its quirks (vocabulary, lengths, T(n), how people write its questions); nothing outside its own
-file spells its name. It is stated twice, on purpose: `solve` is plain Python on arbitrary-precision integers
+class spells its name. It is stated twice, on purpose: `solve` is plain Python on arbitrary-precision integers
 and `sample` is vectorised over a batch on any device. A test holds the two equal.
 
 The least that a task says is its symbols and `solve`; questions are then n random symbols, drawn in Python:
@@ -35,6 +35,11 @@ from looped.vocab import Vocab
 
 LONGEST = 4096  # the longest problem anybody may ask for: a bound on memory, not on the algorithms
 LARGEST_SEED = 2**32 - 1  # a CPU's generator looks at 32 bits: beyond, two seeds could be one
+
+
+def shown(text: str) -> str:
+    """Something a person typed, quoted for an error message and cut to a readable length."""
+    return repr(text if len(text) <= 20 else text[:20] + "…")
 
 
 @dataclass(frozen=True)

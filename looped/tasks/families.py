@@ -26,8 +26,19 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+BITS = ("0", "1")
 UNIFORM = "uniform"
-BIT_FAMILIES = (UNIFORM, "zeros", "ones", "repeated", "mixed", "p=0.05", "p=0.2", "p=0.8", "p=0.95")
+BIT_FAMILIES: tuple[str, ...] = (
+    UNIFORM,
+    "zeros",
+    "ones",
+    "repeated",
+    "mixed",
+    "p=0.05",
+    "p=0.2",
+    "p=0.8",
+    "p=0.95",
+)
 CARRY_FAMILIES = ("carry", "no-carry")
 
 Draw = Callable[[int, int, torch.Generator], Tensor]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from looped.tasks import TASKS, Problems, Task, bits, unique_set
-from looped.tasks.bits import TwoNumbersTask
+from looped.tasks import TASKS, Problems, Task
+from looped.tasks.arithmetic import TwoNumbersTask
 
 Agree = Callable[[Task, Problems, int], list[list[str]]]
 
@@ -33,7 +33,7 @@ def every(symbols: int, size: int) -> Tensor:
 @pytest.mark.parametrize("name", ["parity", "copy", "binary_sum"])
 def test_every_bit_string_up_to_8(name: str, agree: Agree, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(1, 9):
-        monkeypatch.setattr(bits, "draw_bits", lambda *_, n=n: every(2, n))
+        monkeypatch.setattr(TASKS[name], "draw", lambda *_, n=n: every(2, n))
         problems = TASKS[name].sample(torch.full((2**n,), n), generator(), max_length=n)
         assert len(set(map(tuple, agree(TASKS[name], problems, n)))) == 2**n
 
@@ -57,7 +57,7 @@ def test_every_pair_of_numbers_up_to_8(
 
 def test_every_row_of_four_symbols_up_to_6(agree: Agree, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(1, 7):
-        monkeypatch.setattr(unique_set, "draw_symbols", lambda *_, n=n: every(4, n) * 16)
+        monkeypatch.setattr(TASKS["unique_set"], "draw", lambda *_, n=n: every(4, n) * 16)
         problems = TASKS["unique_set"].sample(torch.full((4**n,), n), generator(), max_length=n)
         assert len(set(map(tuple, agree(TASKS["unique_set"], problems, n)))) == 4**n
 

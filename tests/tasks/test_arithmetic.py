@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from looped.tasks.bits import added, shown
+from looped.tasks.arithmetic import added
+from looped.tasks.base import shown
 
 
 def digits(number: int, size: int) -> torch.Tensor:
