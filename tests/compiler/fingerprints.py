@@ -17,6 +17,7 @@ from random_programs import load, seeded_text
 from looped.compiler.compiled import assemble
 from looped.errors import InputError
 from looped.rasp import lint, programs
+from looped.rasp.lint_rules import function_place
 from looped.rasp.program import Program, run
 from looped.rasp.trace import trace
 
@@ -70,9 +71,10 @@ def _hash(parts: Any) -> str:
 
 def shipped(interpreted: bool = True) -> dict[str, dict[str, str]]:
     """Of the shipped programs: from their files by the interpreter, or as Python modules."""
-    folder = Path(programs.__file__).parent
     return {
-        name: fingerprint(lint.load(folder / f"{name}.py") if interpreted else program, 256)
+        name: fingerprint(
+            lint.load(function_place(program.prepare)[0], name) if interpreted else program, 256
+        )
         for name, program in programs.PROGRAMS.items()
     }
 

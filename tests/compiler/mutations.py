@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import copy
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 from random_programs import seeded_text
 
 from looped.rasp import programs
+from looped.rasp.lint_rules import function_place
 
 # Expressions that may stand in for another. None of them does harm, should Python ever run it.
 EXPRESSIONS = """
@@ -105,6 +105,15 @@ def mutated_text(seed: int) -> str:
 
 
 def _shipped(number: int) -> str:
-    names: list[str] = sorted(programs.PROGRAMS)
-    read: Callable[[str], str] = lambda name: (Path(programs.__file__).parent / f"{name}.py").read_text()  # noqa: E731
-    return read(names[number % len(names)])
+    """The text of one shipped program: of its file, the statements that it needs."""
+    name = sorted(programs.PROGRAMS)[number % len(programs.PROGRAMS)]
+    tree = ast.parse(Path(function_place(programs.get(name).prepare)[0]).read_text())
+    needed: set[str] = {name.upper()}
+    kept: list[ast.stmt] = []
+    for node in reversed(tree.body):
+        names = [part for part in ast.walk(node) if isinstance(part, ast.Name)]
+        bound = {part.id for part in names if isinstance(part.ctx, ast.Store)}
+        if isinstance(node, ast.ImportFrom) or getattr(node, "name", "") in needed or bound & needed:
+            needed |= {part.id for part in names}
+            kept.insert(0, node)
+    return ast.unparse(ast.Module(kept, []))

@@ -1,17 +1,12 @@
-"""The shipped programs: one file each, with its algorithm at the top. A task's program has the task's name."""
+"""The shipped programs, each with its algorithm above it. A task's program has the task's name."""
 
 from __future__ import annotations
 
 from looped.errors import InputError
 from looped.rasp import lint
 from looped.rasp.program import Program
-from looped.rasp.programs.addition import ADDITION
-from looped.rasp.programs.binary_sum import BINARY_SUM
-from looped.rasp.programs.copy import COPY
-from looped.rasp.programs.long_multiplication import LONG_MULTIPLICATION
-from looped.rasp.programs.multiplication import MULTIPLICATION
-from looped.rasp.programs.parity import PARITY
-from looped.rasp.programs.unique_set import UNIQUE_SET
+from looped.rasp.programs.arithmetic import ADDITION, LONG_MULTIPLICATION, MULTIPLICATION
+from looped.rasp.programs.strings import BINARY_SUM, COPY, PARITY, UNIQUE_SET
 
 __all__ = ["PROGRAMS", "find", "get"]
 
