@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from looped.api import data, evaluate, register, train
     from looped.model.config import ModelConfig
+    from looped.model.inside import trace_states
     from looped.model.looped import LoopedTransformer
     from looped.solve.solver import Solver
     from looped.zoo import Zoo
@@ -34,6 +35,7 @@ __all__ = [
     "evaluate",
     "load",
     "register",
+    "trace_states",
     "train",
     "zoo",
 ]
@@ -45,6 +47,7 @@ _LATER = {
     "data": "looped.api",
     "evaluate": "looped.api",
     "register": "looped.api",
+    "trace_states": "looped.model.inside",
     "LoopedTransformer": "looped.model.looped",
     "ModelConfig": "looped.model.config",
 }

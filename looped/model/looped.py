@@ -53,6 +53,7 @@ class LoopedTransformer(nn.Module):
                 f"LoopedTransformer is a decoder; kind={config.kind} is built by looped.fast alone"
             )
         self.config = config
+        self.current_step = 0  # the step that `unroll` is at, from 1, for hooks (`looped.model.inside`)
         self.token_embedding = nn.Embedding(config.vocab, config.width)
         biased = config.initialisation == "linear"
         self.embedding_bias = nn.Parameter(torch.zeros(config.width)) if biased else None
@@ -153,7 +154,8 @@ class LoopedTransformer(nn.Module):
         x = self.embed(tokens)
         gate = self.gate(counted)
         seen, h = x, None
-        for _ in range(steps):
+        for t in range(1, steps + 1):
+            self.current_step = t
             if not gate.finished:
                 seen, h = (y[0] for y in gate.after(self.step(self.inject(h, x))[None]))
             yield seen
