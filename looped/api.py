@@ -23,6 +23,7 @@ from looped.tables import html_table
 from looped.tasks.base import Task
 from looped.training import recipes
 from looped.training.backends import Backend
+from looped.training.progress import Tracker, tracked
 from looped.training.recipes import Recipe
 from looped.training.trainer import Summary
 from looped.training.trainer import train as train_run
@@ -50,13 +51,16 @@ def train(
     backend: Backend = "auto",
     time_limit_s: float | None = None,
     stop: Callable[[], bool] = lambda: False,
+    track: Tracker | str | None = None,
     **changes: object,
 ) -> Summary:
     """Train a model into a run's folder; the same call again goes on where the last one ended.
 
     Parts of your own are given as objects or as `FILE.py:Name`. `changes` set fields of the configuration:
-    `steps=200`, `model={"width": 64}`.
+    `steps=200`, `model={"width": 64}`. `track` gets the numbers while it trains: "trackio", "tensorboard", or an
+    object with `log(numbers, step)`, such as a run of wandb.
     """
+    listeners = [] if track is None else [tracked(track)]
     named = known("task", task), known("method", method), known("recipe", recipe)
     config = recipes.make(*named, tuple(seeds))
     words = [f"model.{key}={_text(value)}" for key, value in dict(changes.pop("model", {})).items()]  # type: ignore[call-overload]
@@ -67,8 +71,9 @@ def train(
         config = recipes.with_fields(config, [f"block={known('block', block)}"])
     folder = Path(out) if out is not None else Path("runs") / config.name
     return train_run(
-        config, folder, devices.pick(device), backend=backend, time_limit_s=time_limit_s, stop=stop
-    )
+        config, folder, devices.pick(device),
+        listeners=listeners, backend=backend, time_limit_s=time_limit_s, stop=stop,
+    )  # fmt: skip
 
 
 class TaskData(IterableDataset[Batch]):

@@ -53,6 +53,7 @@ class Option:
     metavar: str = ""  # of the value; unless given, the option's name or the type
     default: str | None = None  # what the help says of the default; unless given, the default itself
     repeat: bool = False  # a tuple gets one value each time the option is given
+    bare: str = ""  # of a Literal: what the option means where none of the choices follows it
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,8 @@ def parse(kind: type[T], words: Sequence[str], prog: str) -> T:
 
 def _values(field: Field, rest: list[str]) -> list[str]:
     """Take the words that belong to an option off the rest: one, or all up to the next option."""
+    if field.shown.bare and rest[:1] not in [[choice] for choice in field.choices]:
+        return [field.shown.bare]
     most = len(rest) if field.many and not field.shown.repeat else 1
     count = next(
         (i for i, word in enumerate(rest[:most]) if word == "--" or _is_option(word)), min(most, len(rest))

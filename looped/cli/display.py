@@ -1,4 +1,4 @@
-"""Listeners that need more than a bare machine has: a live table on a terminal, an experiment tracker.
+"""The live table of a run on a terminal.
 
     copy · fop-loop-adaptive · quick
     ━━━━━━━━━━━╸━━━━━━━  612/1000  length 10  16.1 steps/s  0:24 left
@@ -14,13 +14,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
-from looped.errors import InputError
 from looped.evaluation.measure import Row
-from looped.serial import to_json
 from looped.training.config import TrainConfig
 from looped.training.progress import Lines, Listener, Report, clock
 
@@ -111,52 +108,3 @@ class LiveTable(Listener):
 
 def _number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
-
-
-@runtime_checkable
-class Tracker(Protocol):
-    """Anything with the `log` of wandb."""
-
-    def log(self, metrics: dict[str, float]) -> object:
-        """Take the numbers of one moment."""
-
-
-class Tracked(Listener):
-    """Passes the numbers on to a tracker, named `loss/seed-0` and so on."""
-
-    def __init__(self, tracker: Tracker) -> None:
-        self.tracker = tracker
-
-    def report(self, report: Report) -> None:
-        """Loss, accuracies and gradient norm of every seed that still trains."""
-        numbers: dict[str, float] = {"step": report.step, "length": report.length}
-        for seed in report.seeds:
-            for name in ("loss", "accuracy", "accuracy_longest", "norm", "lr"):
-                value = getattr(seed, name)
-                if seed.training and value is not None:
-                    numbers[f"{name}/seed-{seed.seed}"] = value
-        self.tracker.log(numbers)
-
-    def evaluation(self, step: int, rows: Sequence[Row]) -> None:
-        """Accuracy by length."""
-        exact = {f"exact-{row.length}/seed-{row.seed}": row.accuracy for row in rows}
-        self.tracker.log({"step": step, **exact})
-
-
-class Trackio(Tracked):
-    """The tracker trackio, which keeps its records on this machine."""
-
-    def __init__(self) -> None:
-        try:
-            self._trackio = import_module("trackio")
-        except ImportError:
-            raise InputError("tracking needs the package trackio: pip install 'looped[track]'") from None
-        super().__init__(self._trackio)
-
-    def begin(self, config: TrainConfig, folder: Path, step: int) -> None:
-        """Open a record under the folder's name."""
-        self._trackio.init(project="looped", name=folder.name, config=to_json(config), resume="allow")
-
-    def end(self) -> None:
-        """Close the record."""
-        self._trackio.finish()

@@ -27,7 +27,7 @@ from looped.training.backends import Backend
 from looped.training.config import TrainConfig
 from looped.training.cost import estimate
 from looped.training.interrupt import Interrupt
-from looped.training.progress import Listener
+from looped.training.progress import Listener, TrackerName, tracked
 from looped.training.trainer import Cadence, Summary, train
 
 # options that set one field of the configuration, where that has another name
@@ -70,8 +70,8 @@ class TrainArgs:
     """Stop cleanly after this many seconds, to go on later."""
     save_every: Annotated[float, Option("SECONDS")] = 60.0
     """Seconds between two checkpoints."""
-    track: bool = False
-    """Also pass the numbers on to trackio."""
+    track: Annotated[TrackerName | None, Option("[trackio|tensorboard]", bare="trackio")] = None
+    """Also pass the numbers on to a tracker: trackio, or tensorboard, whose files are in the run's folder."""
     json: bool = False
     """Print a summary as one JSON object."""
     steps: Int = ""
@@ -121,7 +121,7 @@ def run(args: TrainArgs) -> int:
     folder = args.out or Path("runs") / config.name
     listeners: list[Listener] = [*([Price()] if device.type == "cpu" else []), display.listener()]
     if args.track:
-        listeners.append(display.Trackio())
+        listeners.append(tracked(args.track))
     with Interrupt() as asked:
         summary = train(
             config, folder, device,

@@ -1,6 +1,7 @@
 """What a run tells while it trains: reports, who listens to them, and what they are made from.
 
-The trainer speaks to listeners and knows none of them. `Lines` is the plain one, for pipes and bare machines.
+The trainer speaks to listeners and knows none of them. `Lines` is the plain one, for pipes and bare machines;
+`Tracked` passes the numbers on to an experiment tracker.
 Between two reports readings stay on the device: a `Window` sums them there, and a report fetches the sums.
 
 Shapes: S seeds.
@@ -11,15 +12,19 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any, Literal, Protocol
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from looped.errors import InputError
 from looped.evaluation.measure import Row
+from looped.serial import to_json
 from looped.training.config import TrainConfig
 
 
@@ -109,6 +114,98 @@ class Lines(Listener):
     def note(self, sentence: str) -> None:
         """One line."""
         print(sentence, file=sys.stderr, flush=True)
+
+
+class Tracker(Protocol):
+    """Anything with the `log` of wandb."""
+
+    def log(self, metrics: dict[str, float], step: int, /) -> object:
+        """Take the numbers of one gradient step."""
+
+
+class Tracked(Listener):
+    """Passes the numbers on to a tracker, named `loss/seed-0` and so on."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker = tracker
+
+    def report(self, report: Report) -> None:
+        """Loss, accuracies and gradient norm of every seed that still trains."""
+        numbers: dict[str, float] = {"length": report.length}
+        for seed in report.seeds:
+            for name in ("loss", "accuracy", "accuracy_longest", "norm", "lr"):
+                value = getattr(seed, name)
+                if seed.training and value is not None:
+                    numbers[f"{name}/seed-{seed.seed}"] = value
+        self.tracker.log(numbers, report.step)
+
+    def evaluation(self, step: int, rows: Sequence[Row]) -> None:
+        """Accuracy by length."""
+        self.tracker.log({f"exact-{row.length}/seed-{row.seed}": row.accuracy for row in rows}, step)
+
+
+class Trackio(Tracked):
+    """The tracker trackio, which keeps its records on this machine."""
+
+    def __init__(self) -> None:
+        try:
+            self._trackio = import_module("trackio")
+        except ImportError:
+            raise InputError("tracking needs the package trackio: pip install 'looped[track]'") from None
+        super().__init__(self._trackio)
+
+    def begin(self, config: TrainConfig, folder: Path, step: int) -> None:
+        """Open a record under the folder's name."""
+        self._trackio.init(project="looped", name=folder.name, config=to_json(config), resume="allow")
+
+    def end(self) -> None:
+        """Close the record."""
+        self._trackio.finish()
+
+
+class TensorBoard(Tracked):
+    """Event files in the run's folder: `tensorboard --logdir runs` shows all runs below it."""
+
+    def __init__(self) -> None:
+        try:
+            self._open = import_module("torch.utils.tensorboard").SummaryWriter
+        except ImportError:
+            raise InputError(
+                "tracking by tensorboard needs its package: pip install 'looped[tensorboard]'"
+            ) from None
+        self._writer: Any = None
+        super().__init__(self)
+
+    def begin(self, config: TrainConfig, folder: Path, step: int) -> None:
+        """Open a new file; what an interrupted session wrote after its last checkpoint is dropped."""
+        self._writer = self._open(folder / "tensorboard", purge_step=step + 1 if step else None)
+
+    def log(self, metrics: dict[str, float], step: int, /) -> None:
+        """Every number is a scalar of its own."""
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+
+    def end(self) -> None:
+        """Write what is left."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+TrackerName = Literal["trackio", "tensorboard"]
+TRACKERS: dict[str, Callable[[], Tracked]] = {"trackio": Trackio, "tensorboard": TensorBoard}
+
+
+def tracked(tracker: Tracker | str) -> Listener:
+    """A listener that passes numbers on to a tracker given by name, or to any object with `log(numbers, step)`."""
+    if isinstance(tracker, str):
+        if tracker not in TRACKERS:
+            raise InputError(f"unknown tracker {tracker!r}; there are {', '.join(TRACKERS)}")
+        return TRACKERS[tracker]()
+    if not callable(getattr(tracker, "log", None)):
+        raise InputError(
+            f"a tracker needs a method log(numbers, step), and {type(tracker).__name__} has none"
+        )
+    return Tracked(tracker)
 
 
 def line(report: Report, steps: int) -> str:

@@ -12,16 +12,18 @@ import time
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from rich.console import Console
 
+import looped
 from looped import runs
-from looped.cli.display import LiveTable, Tracked
+from looped.cli.display import LiveTable
 from looped.cli.train import price
 from looped.experiments import queue
 from looped.training import __main__ as bare
-from looped.training.progress import Listener, Report
+from looped.training.progress import Listener, Report, tracked
 from looped.training.recipes import make
 from looped.training.trainer import Cadence, train
 
@@ -238,34 +240,73 @@ def test_the_live_table_shows_what_matters() -> None:
         assert word in shown
 
 
+class Notebook:
+    """A tracker of the user's own."""
+
+    def __init__(self) -> None:
+        self.logged: list[tuple[int, dict[str, float]]] = []
+
+    def log(self, metrics: dict[str, float], step: int) -> None:
+        self.logged.append((step, metrics))
+
+
 def test_a_tracker_gets_the_numbers() -> None:
-    class Tracker:
-        def __init__(self) -> None:
-            self.logged: list[dict[str, float]] = []
-
-        def log(self, metrics: dict[str, float]) -> None:
-            self.logged.append(metrics)
-
-    tracker = Tracker()
-    train(small(), Path("a"), listeners=[Tracked(tracker)], cadence=Cadence(report_steps=6, samples=4))
-    first, last = tracker.logged[0], tracker.logged[-1]
-    assert {
-        "step",
-        "length",
-        "loss/seed-0",
-        "accuracy/seed-7",
-        "accuracy_longest/seed-7",
-        "lr/seed-0",
-    } <= set({key for row in tracker.logged for key in row})
-    assert first["step"] <= last["step"] == 12
-    assert "exact-6/seed-7" in last
+    tracker = Notebook()
+    train(small(), Path("a"), listeners=[tracked(tracker)], cadence=Cadence(report_steps=6, samples=4))
+    names = {"length", "loss/seed-0", "accuracy/seed-7", "accuracy_longest/seed-7", "lr/seed-0"}
+    assert names <= {key for _, row in tracker.logged for key in row}
+    steps = [step for step, _ in tracker.logged]
+    assert steps == sorted(steps)
+    assert steps[-1] == 12
+    assert "exact-6/seed-7" in tracker.logged[-1][1]
 
 
-def test_tracking_without_a_tracker(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_takes_any_object_with_log() -> None:
+    tracker, small = Notebook(), {"steps": 10, "max_length": 3, "batch": 4, "model": {"width": 16}}
+    looped.train("copy", recipe="quick", out="a", device="cpu", track=tracker, **small)
+    assert (10, "loss/seed-0") in [(step, name) for step, row in tracker.logged for name in row]
+    for wrong, complaint in (("wandb", "there are trackio, tensorboard"), (print, "log.numbers, step.")):
+        with pytest.raises(looped.InputError, match=complaint):
+            looped.train("copy", recipe="quick", out="b", track=wrong)  # type: ignore[arg-type]
+    assert not Path("b").exists()
+
+
+@pytest.mark.parametrize("words", [["--track"], ["--track", "trackio"], ["--track", "--json"]])
+def test_tracking_without_a_tracker(cli: Cli, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     monkeypatch.setitem(sys.modules, "trackio", None)
-    code, _, err = cli("train", *SMALL, "--track")
+    code, _, err = cli("train", *SMALL, *words)
     assert (code, err.count("\n")) == (2, 1)
     assert "tracking needs the package trackio" in err
+
+
+def test_tracking_by_trackio(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, object]] = []
+    stand_in = ModuleType("trackio")
+    stand_in.init = lambda **given: calls.append(("init", given["name"]))  # type: ignore[attr-defined]
+    stand_in.log = lambda metrics, step=None: calls.append(("log", step))  # type: ignore[attr-defined]
+    stand_in.finish = lambda: calls.append(("finish", None))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "trackio", stand_in)
+    assert cli("train", "--track", *SMALL, "--out", "a")[0] == 0, "what follows --track is the task"
+    assert (calls[0], calls[-1]) == (("init", "a"), ("finish", None))
+    assert ("log", 12) in calls
+
+
+def test_tracking_without_tensorboard(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    code, _, err = cli("train", *SMALL, "--track", "tensorboard")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "pip install 'looped[tensorboard]'" in err
+
+
+def test_tensorboard_reads_what_was_written(cli: Cli) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert cli("train", *SMALL, "--out", "a", "--track", "tensorboard")[0] == 0
+    events = EventAccumulator("a/tensorboard").Reload()
+    assert {"length", "loss/seed-0", "loss/seed-1", "exact-6/seed-1"} <= set(events.Tags()["scalars"])
+    assert [event.step for event in events.Scalars("loss/seed-0")] == [10, 12]
+    assert cli("evaluate", "a", "--lengths", "3", "--samples", "4")[0] == 0, "the folder is a run's as before"
 
 
 def test_a_run_on_a_cpu_says_what_it_takes(cli: Cli) -> None:
