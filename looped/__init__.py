@@ -54,10 +54,10 @@ _LATER = {
 
 
 def load(source: str | Path, device: str = "cpu") -> Solver:
-    """A model ready to answer: a shipped name (`addition`), a run's folder, a checkpoint's file.
+    """A model ready to answer: a shipped name (`addition`), a run's folder, a checkpoint's file, a published model.
 
-    `TASK-compiled` is the task's n-RASP-L program, compiled into weights on the spot. The device is cpu, cuda, cuda:N,
-    or auto for a GPU where there is one.
+    A published model is its folder or `hub:owner/name`. `TASK-compiled` is the task's n-RASP-L program, compiled into
+    weights on the spot. The device is cpu, cuda, cuda:N, or auto for a GPU where there is one.
     """
     where = import_module(_HOMES["pick"]).pick(device)
     solver: Solver = import_module(_HOMES["load"]).load(source, where)

@@ -21,7 +21,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -33,6 +33,9 @@ from torch import Tensor
 from looped import __version__, checkpoints, devices, files, serial
 from looped.checkpoints import Check, Metadata, Shapes, Verify
 from looped.errors import InputError
+from looped.model import hub
+from looped.model.hub import HubFacts
+from looped.model.looped import LoopedTransformer, checkpoint_weights, load_checkpoint_weights
 from looped.model.weights import Layout, check_numbers, check_shapes
 from looped.training.config import TrainConfig
 
@@ -265,19 +268,31 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def seed_files(folder: Path) -> list[Path]:
-    """The seeds' checkpoints in a run's folder, by seed."""
+    """The seeds' checkpoints in a run's folder, by seed, or the weights of a published model."""
     found = {
         int(path.stem[5:]): path
         for path in folder.glob("seed-*.safetensors")
         if re.fullmatch(r"seed-\d+", path.stem)
     }
+    if not found and (folder / hub.WEIGHTS).exists():
+        return [folder / hub.WEIGHTS]
     if not found:
         raise InputError(f"{folder} holds no trained weights (seed-0.safetensors and so on); train it first")
     return [found[seed] for seed in sorted(found)]
 
 
+def weight_files(source: Path) -> list[Path]:
+    """The files that a person means by a run's folder, one seed's file, a published model or `hub:owner/name`."""
+    path = hub.located(source)
+    if not path.exists():
+        raise InputError(f"there is no run {path}")
+    return seed_files(path) if path.is_dir() else [path]
+
+
 def load_seed(path: Path) -> Trained:
     """One seed's checkpoint, verified; a file whose numbers are shorter than float32 says so as `stored`."""
+    if path.name == hub.WEIGHTS and checkpoints.header(path).get("format") != SEED_KIND:
+        return load_published(path.parent)
     stored, own_block = "float32", False
 
     def check(metadata: Metadata, shapes: Shapes) -> None:
@@ -307,6 +322,63 @@ def load_seed(path: Path) -> Trained:
         row = torch.cat([tensors[name].flatten().float() for name in sorted(tensors)])
         return Trained(config, seed, step, row, commit, tensors)
     return Trained(config, seed, step, Layout(config.model).from_dict(tensors), commit)
+
+
+# --- published models (`looped.model.hub`) ----------------------------------------------------------------------
+
+
+def facts_of(trained: Trained) -> HubFacts:
+    """What a published model says of its training."""
+    settings = serial.to_json(trained.config)
+    del settings["model"]
+    named = {each.name: settings.pop(each.name) for each in fields(HubFacts) if each.name in settings}
+    return HubFacts(**named, seed=trained.seed, step=trained.step, commit=trained.commit, training=settings)
+
+
+def publish(trained: Trained, folder: Path, name: str, rows: Sequence[hub.Row] = ()) -> None:
+    """Write a seed as a model's folder, with measured accuracies in its card."""
+    config, facts = trained.config.model, facts_of(trained)
+    weights = trained.weights
+    if not weights:
+        weights = Layout(config).to_dict(trained.row)
+        if config.kind == "decoder":
+            net = LoopedTransformer(config)
+            load_checkpoint_weights(net, weights)
+            weights = net.state_dict()
+    hub.write(folder, config, facts, weights, hub.model_card(facts, config, name, rows))
+
+
+def load_published(folder: Path) -> Trained:
+    """The model in a folder that says its task, as the seed that it was."""
+    model, facts = hub.read(folder)
+    if not facts.task:
+        raise InputError(
+            f"{folder} names no task, so it cannot be asked questions: save it with config={{'task': …}}, or load "
+            "the module with LoopedTransformer.from_pretrained"
+        )
+    settings = {each.name: getattr(facts, each.name) for each in fields(HubFacts)}
+    own = {each.name for each in fields(TrainConfig)} & settings.keys()
+    data = {**facts.training, **{name: settings[name] for name in own}, "model": serial.to_json(model)}
+    config = serial.from_json(TrainConfig, data, str(folder / hub.CONFIG))
+    found = facts.seed, facts.step
+    if config.block:  # only the block itself knows its shapes
+        tensors = hub.read_weights(folder, model, lambda shapes: None, own_block=True)
+        row = torch.cat([tensors[name].flatten().float() for name in sorted(tensors)])
+        return Trained(config, *found, row, facts.commit, tensors)
+    if model.kind == "decoder":
+        tensors = checkpoint_weights(LoopedTransformer.from_pretrained(folder))
+    else:
+        tensors = hub.read_weights(folder, model, lambda shapes: check_shapes(model, shapes))
+    return Trained(config, *found, Layout(model).from_dict(tensors), facts.commit)
+
+
+def last_evaluation(folder: Path, seed: int) -> list[dict[str, Any]]:
+    """What a run measured of a seed, the last value for each length, rule and input distribution."""
+    found = {}
+    for row in read_metrics(folder) if (folder / METRICS).is_file() else []:
+        if row.get("kind") == "evaluation" and row.get("seed") == seed:
+            found[row.get("length"), row.get("stop"), row.get("family")] = row
+    return list(found.values())
 
 
 def number(metadata: Metadata, name: str) -> int | None:

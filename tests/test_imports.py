@@ -66,11 +66,12 @@ THIRD_PARTY = {
 
 # What one package may import on top of that: torch brings triton along where there is CUDA, and nowhere else.
 # `looped bench` finds the benches beside the package, in a checkout.
-# A tracker is imported only where it is asked for.
+# A tracker and the hub are imported only where they are asked for.
 ALSO = {
     "looped.fast.kernels": {"triton"},
     "looped.cli.bench": {"benchmarks"},
     "looped.training.progress": {"trackio"},
+    "looped.model.hub": {"huggingface_hub"},
 }
 
 # The front door hands out what lies further up: named for types, imported when it is first asked for.

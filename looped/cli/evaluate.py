@@ -53,7 +53,8 @@ class Shared:
     """The options that both commands have."""
 
     runs: Annotated[tuple[Path, ...], Positional("RUN…")]
-    """Folders of runs (all their seeds), single files such as runs/x/seed-0.safetensors, or shipped models by name."""
+    """Folders of runs (all their seeds), single files such as runs/x/seed-0.safetensors, shipped models by name, or
+    published models (a folder, or hub:OWNER/NAME)."""
     lengths: Annotated[str, Option("LENGTHS", default=CHOSEN)] = ""
     """1:60 (with both ends), 10:100:10 (every tenth), or 10,20,40."""
     samples: Annotated[int | None, Option("N", default=CHOSEN)] = None

@@ -28,7 +28,8 @@ class ExploreArgs:
     no_token: bool = False
     """Let every user of this machine use the explorer: no token in its address."""
     model: Annotated[tuple[Path, ...], Option("PATH…")] = ()
-    """Models besides the shipped and the compiled ones: checkpoints, run folders, what `looped compile` wrote."""
+    """Models besides the shipped and the compiled ones: checkpoints, run folders, published models, what
+    `looped compile` wrote."""
     task: OwnPart = ()
     """A task of your own that models given were trained on."""
     method: OwnPart = ()

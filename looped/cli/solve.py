@@ -45,8 +45,8 @@ class SolveArgs:
     file: Annotated[Path | None, Option("FILE", default="")] = None
     """Read questions, one per line, from this file instead of stdin."""
     model: Annotated[str | None, Option("NAME|PATH", default="")] = None
-    """A shipped model (addition-fast, or fast alone), `compiled`, a checkpoint's file, or a run's folder; by default
-    the shipped model of the task."""
+    """A shipped model (addition-fast, or fast alone), `compiled`, a checkpoint's file, a run's folder, or a
+    published model (its folder, or hub:OWNER/NAME); by default the shipped model of the task."""
     stop: Annotated[str | None, Option("RULE", default="")] = None
     """When to stop looping: oracle, confidence, threshold, converged, settled, halt, halt-mode, FILE.py:Name; by
     default halt or else oracle."""

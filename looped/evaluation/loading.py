@@ -48,10 +48,8 @@ class LoadedRun:
 
 
 def load(path: Path, device: torch.device, precision: Precision = "fp32") -> LoadedRun:
-    """Load a run's folder, all seeds stacked, or one seed's file."""
-    if not path.exists():
-        raise InputError(f"there is no run {path}")
-    files = runs.seed_files(path) if path.is_dir() else [path]
+    """Load a run's folder, all seeds stacked, one seed's file, or a published model."""
+    files = runs.weight_files(path)
     seeds = [runs.load_seed(file) for file in files]
     for file, other in zip(files, seeds, strict=True):
         if other.config != seeds[0].config:

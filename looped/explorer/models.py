@@ -23,6 +23,7 @@ from looped.batches import Batch, lay_out
 from looped.errors import InputError
 from looped.explorer.security import LIMITS, Limits
 from looped.methods import largest_steps
+from looped.model import hub
 from looped.rasp import programs
 from looped.solve import Solver
 from looped.solve.solver import SPARE_STEPS
@@ -153,12 +154,15 @@ def _compiled(task: str) -> Model:
 
 def _given(path: Path) -> Model:
     """A checkpoint or a run, with what the run measured while it trained."""
-    file = runs.seed_files(path)[0] if path.is_dir() else path
+    folder = hub.located(path)
+    file = runs.seed_files(folder)[0] if folder.is_dir() else folder
     solver = solve.load(file)
+    if file.name == hub.WEIGHTS:
+        return _model(path.name, path.name, solver, (), "")
     if not file.stem.startswith("seed-"):
         return _model(file.stem, file.stem, solver, (), "")
     folder = file.resolve().parent
-    rows = _kept(_last_evaluation(folder, solver.seed))
+    rows = _kept(runs.last_evaluation(folder, solver.seed))
     key, label = f"{folder.name}:{file.stem}", f"{folder.name}, {file.stem}"
     return _model(key, label, solver, rows, "from the run's own measurements")
 
@@ -167,15 +171,6 @@ def _model(key: str, label: str, solver: Solver, rows: tuple[CardRow, ...], sour
     if solver.method.prediction == "ntp":
         raise InputError(f"{label}: {solver.method.name} decodes token by token and has no loop to watch")
     return Model(key, label, solver, rows, source)
-
-
-def _last_evaluation(folder: Path, seed: int) -> list[CardRow]:
-    """What a run measured of a seed, the last value for each length, rule and input distribution."""
-    found = {}
-    for row in runs.read_metrics(folder) if (folder / runs.METRICS).is_file() else []:
-        if row.get("kind") == "evaluation" and row.get("seed") == seed:
-            found[row.get("length"), row.get("stop"), row.get("family")] = row
-    return list(found.values())
 
 
 def _kept(rows: Iterable[CardRow]) -> tuple[CardRow, ...]:

@@ -27,6 +27,7 @@ from looped.model import positions
 from looped.model.block import Block, norm
 from looped.model.config import ModelConfig
 from looped.model.halting import Gate
+from looped.model.hub import Pretrained
 from looped.model.weights import Layout
 
 IGNORED = -100  # a label that does not count, as torch's cross entropy has it
@@ -43,7 +44,7 @@ class LoopedOutput:
     states: list[Tensor] | None = None  # [B, L, D] after every step, if asked for
 
 
-class LoopedTransformer(nn.Module):
+class LoopedTransformer(Pretrained):
     """A decoder whose block is applied as often as a problem needs."""
 
     def __init__(self, config: ModelConfig, block: BlockMaker | None = None) -> None:

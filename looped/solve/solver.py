@@ -19,7 +19,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TypeVar, overload
 
@@ -37,6 +37,7 @@ from looped.evaluation.stopping import Rule
 from looped.loops import PLAIN, Loops
 from looped.methods import Method, largest_steps
 from looped.model.config import ModelConfig
+from looped.model.hub import HubFacts
 from looped.model.looped import LoopedTransformer, load_checkpoint_weights
 from looped.model.seeds import ModuleWeights, SeedModel, SeedWeights
 from looped.model.weights import Layout
@@ -68,6 +69,7 @@ class Solver:
     row: Float[Tensor, "P"] | None = (
         None  # the weights as the checkpoint has them, of a model of the stock block
     )
+    facts: HubFacts = field(default_factory=HubFacts)  # of its training, for `net.save_pretrained`
 
     @property
     def rule(self) -> str:
@@ -78,11 +80,13 @@ class Solver:
     def net(self) -> LoopedTransformer:
         """The model as an ordinary `nn.Module`, to look into or to train further; answers keep the loaded weights."""
         if isinstance(self.weights, ModuleWeights):
+            self.weights.nets[0].facts = self.facts
             return self.weights.nets[0]
         if self.row is None:
             raise InputError(f"the weights of {self.name} are not at hand as a module")
         net = LoopedTransformer(self.model.config)
         load_checkpoint_weights(net, Layout(self.model.config).to_dict(self.row))
+        net.facts = self.facts
         return net
 
     @property

@@ -19,6 +19,7 @@ from looped.compiler import compiled
 from looped.compiler.compiled import Compiled, compile_program
 from looped.errors import InputError
 from looped.evaluation.loading import prepared
+from looped.model import hub
 from looped.rasp import programs
 from looped.rasp.attention import Array
 from looped.rasp.program import Program, read_out, unroll
@@ -33,7 +34,8 @@ COMPILED = "-compiled"  # after a task's name: its program, compiled when it is 
 def load(source: str | Path, device: torch.device | str = "cpu") -> Solver:
     """The model of a name (`addition`, `addition-compiled`) or in a file; a run's folder stands for its first seed.
 
-    A name is looked for among the shipped models first: write `./addition` for a folder of that name.
+    A name is looked for among the shipped models first: write `./addition` for a folder of that name. A published
+    model is given as its folder or, on the hub, as `hub:owner/name`.
     """
     if source == "":
         raise InputError(f"a model has a name: {_allowed(source)}")
@@ -45,12 +47,13 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Solver:
             return replace(_of_seed(found, zoo.path(found), device), card=zoo.card(found))
         if not Path(source).exists():
             raise InputError(f"there is no model {source[:80]!r}: {_allowed(source)}")
-    path = Path(source)
+    path, name = hub.located(source), ""
     if path.is_dir():
         path = runs.seed_files(path)[0]
+        name = str(source) if path.name == hub.WEIGHTS else ""
     if _format(path) == compiled.KIND:
         return _of_program(str(path), compiled.load(path), device)
-    return _of_seed(str(path), path, device)
+    return _of_seed(name or str(path), path, device)
 
 
 def is_known(name: str) -> bool:
@@ -80,7 +83,7 @@ def _is_name(source: str) -> bool:
 
 def _allowed(source: str) -> str:
     ours = f"give {', '.join(zoo.names())}, " if zoo.names() else "none is shipped with this version; give "
-    return f"{ours}TASK{COMPILED}, a checkpoint's file or a run's folder"
+    return f"{ours}TASK{COMPILED}, a checkpoint's file, a run's folder or hub:OWNER/NAME"
 
 
 def _of_program(name: str, made: Compiled, device: torch.device | str) -> Solver:
@@ -119,13 +122,16 @@ def _of_seed(name: str, path: Path, device: torch.device | str) -> Solver:
         config.recipe,
         loops.parse(config.loops),
         row=None if config.block else trained.row,
+        facts=runs.facts_of(trained),
     )
 
 
 def _format(path: Path) -> str | None:
     """What kind of checkpoint a file says it is."""
     if not path.exists():
-        raise InputError(f"there is no model {path}: give a checkpoint's file or a run's folder")
+        raise InputError(
+            f"there is no model {path}: give a checkpoint's file, a run's folder or hub:OWNER/NAME"
+        )
     return checkpoints.header(path).get("format")
 
 

@@ -109,11 +109,8 @@ def _folders(paths: Sequence[Path]) -> list[_Seeds]:
     """The seeds of each folder, and of each configuration in it."""
     files: dict[Path, None] = {}
     for path in paths:
-        if not path.exists():
-            raise InputError(f"there is no run {path}")
-        files |= dict.fromkeys(
-            file.resolve() for file in (runs.seed_files(path) if path.is_dir() else [path])
-        )
+        # a file of the hub's cache is a link: its own name says what it is
+        files |= dict.fromkeys(file.parent.resolve() / file.name for file in runs.weight_files(path))
     found: dict[tuple[Path, str, int], _Seeds] = {}
     for file in files:
         trained = runs.load_seed(file)
@@ -125,7 +122,7 @@ def _folders(paths: Sequence[Path]) -> list[_Seeds]:
             if trained.seed not in {each.seed for each in found[file.parent, config, same].seeds}:
                 break
             same += 1
-        name = file.parent.name if re.fullmatch(r"seed-\d+", file.stem) else file.stem
+        name = file.parent.name if re.fullmatch(r"seed-\d+|model", file.stem) else file.stem
         group = found.setdefault((file.parent, config, same), _Seeds(name, file.parent, config, []))
         group.seeds.append(trained)
     return list(found.values())
