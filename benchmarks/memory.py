@@ -20,7 +20,7 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation.decode import run_adaptive
 from looped.evaluation.stopping import Threshold
-from looped.fast.engine import Engine, PackedStage
+from looped.fast.engine import Engine
 from looped.fast.stacked import StackedTransformer
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan, Stage
@@ -37,7 +37,7 @@ class FixedDepth(Engine):
         super().__init__(config, device, precision=precision, graphs=False)
         self.loops = loops
 
-    def stage(self, longest: int) -> PackedStage:
+    def stage(self, longest: int) -> Stage:
         """The task's stage, with a plan in which no row leaves before the end."""
         batch = self.config.batch
         plan = Plan((batch,) * self.loops, (batch,) * (self.loops - 1) + (0,))
@@ -111,7 +111,7 @@ def _training(
         return engine
 
     engine, peak = timing.peak_bytes(once, device)
-    positions = engine.stage(config.max_length).packing.ends[-1]
+    positions = sum(engine.stage(config.max_length).computed)
     states = loops * positions * config.model.width * torch.float32.itemsize
     return {
         "loops": loops,

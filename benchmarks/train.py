@@ -23,11 +23,11 @@ from benchmarks.stages import free, last_stage, ready
 from looped import devices, tasks
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.fast.engine import Engine, PackedStage
+from looped.fast.engine import Engine
 from looped.fast.modules import ModuleEngine
 from looped.fast.packing import Packing
 from looped.training.config import TrainConfig
-from looped.training.curriculum import Plan
+from looped.training.curriculum import Plan, Stage
 
 ROUNDS = 7  # readings of which the median is taken
 
@@ -195,16 +195,16 @@ def _rates(taken: list[float], seeds: int, flops: float, ceiling: float) -> Meas
     }
 
 
-def _stage(config: TrainConfig, device: torch.device) -> PackedStage:
+def _stage(config: TrainConfig, device: torch.device) -> Stage:
     return Engine(replace(config, block="", seeds=config.seeds[:1]), device).stage(config.max_length)
 
 
-def _flops(config: TrainConfig, stage: PackedStage, *, to_the_end: bool = False) -> float:
+def _flops(config: TrainConfig, stage: Stage, *, to_the_end: bool = False) -> float:
     """Operations of a gradient step of one seed: rows leaving at their T, or every row run to the end."""
     assert stage.plan is not None
     steps = len(stage.plan.active)
     if not to_the_end:
-        return matmul_flops(config, stage.plan, stage.packing)
+        return matmul_flops(config, stage.plan, Packing(stage.computed))
     plan = Plan((config.batch,) * steps, (0,) * steps)
     return matmul_flops(config, plan, Packing.padded(config.batch, stage.row_size))
 

@@ -22,7 +22,7 @@ from looped.methods import Method
 from looped.tables import html_table
 from looped.tasks.base import Task
 from looped.training import recipes
-from looped.training.backends import Backend
+from looped.training.engine import Backend
 from looped.training.progress import Tracker, tracked
 from looped.training.recipes import Recipe
 from looped.training.trainer import Summary

@@ -23,9 +23,9 @@ from looped.cli.output import note, print_json
 from looped.errors import InputError
 from looped.experiments import queue
 from looped.training import cost, recipes
-from looped.training.backends import Backend
 from looped.training.config import TrainConfig
 from looped.training.cost import estimate
+from looped.training.engine import Backend
 from looped.training.interrupt import Interrupt
 from looped.training.progress import Listener, TrackerName, tracked
 from looped.training.trainer import Cadence, Summary, train

@@ -25,8 +25,8 @@ from looped.fast import reference
 from looped.fast.packing import Packing
 from looped.fast.stacked import Prepared, StackedTransformer
 from looped.model import halting, positions
-from looped.training import losses
 from looped.training.curriculum import Plan
+from looped.training.plain import answer_loss
 
 Noise = Callable[[int], Tensor]  # so many first positions to what is added to their state, [S, n, D]
 
@@ -60,7 +60,7 @@ def backpropagate(
     Of each row only the positions of `packing` are computed: nothing past them may count. `depth` cuts a row's gradient
     that many steps before its end; `most` bounds it, and 0 means no cut. `noise` is added to the state before every
     step. `steady` is that of `ceiling`, 0 for none. `halt_cost` weighs the loss of the end-of-question halting
-    head (`halting.mark_cost`). `counted` is as for `losses.answer_loss`.
+    head (`halting.mark_cost`). `counted` is as for `answer_loss`.
     """
     recompute = checkpointing or most > 0
     packing = packing or Packing.padded(*batch.tokens.shape[1:])
@@ -144,7 +144,7 @@ def read(
     """What the states of packed rows at their ends say; the loss's gradient goes back into them."""
     logits = model.readout(weights, state)
     targets, mask = (packing.pack(x).view(logits.shape[:3]) for x in (batch.targets, batch.loss_mask))
-    loss = losses.answer_loss(logits, targets, mask, counted)
+    loss = answer_loss(logits, targets, mask, counted)
     torch.autograd.backward(loss.sum())
     wrong = ((logits.detach().argmax(-1) != targets) & mask).flatten(1)
     return Outcome(loss.detach(), packing.total(wrong.float()) == 0)

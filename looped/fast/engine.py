@@ -11,39 +11,37 @@ Both give the same numbers up to rounding. The engine knows nothing of files, di
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from looped import loops, methods, tasks
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.fast import build, folding, fused, graphs, kernels, reference, trajectory
+from looped.fast import build, folding, fused, kernels, trajectory
 from looped.fast.backprop import Noise, Outcome, backpropagate
 from looped.fast.folding import GradientStore
 from looped.fast.fused import FusedLoop
 from looped.fast.packing import Packing
 from looped.fast.stacked import Prepared, StackedTransformer
-from looped.model import positions
-from looped.training import curriculum, optimizer, start
-from looped.training.config import TrainConfig, product_dtype
+from looped.model.looped import checkpoint_weights
+from looped.model.weights import Layout
+from looped.training import curriculum, plain, start
+from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan, Stage
 from looped.training.optimizer import Moments
+from looped.training.plain import PlainEngine, TrainingEngine, point_into
 from looped.training.progress import Readings
 from looped.training.world import World
 
-
-@dataclass(frozen=True)
-class PackedStage(Stage):
-    """A stage, and which positions of its rows are computed."""
-
-    packing: Packing
+SEEDS = 2  # that a trial compares
+# how far gradients may be apart in a trial, relative to their size
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
 
 
-class Engine:
+class Engine(TrainingEngine):
     """Trains S seeds side by side, a gradient step at a time."""
 
     def __init__(
@@ -56,66 +54,43 @@ class Engine:
         fused: bool = True,
         world: World | None = None,
     ) -> None:
-        self.config = config
-        self.device = torch.device(device)
+        super().__init__(config, device, precision)
         self.world = world or World()
         if config.batch < self.world.size:
             raise InputError(f"{self.world.size} processes cannot share a batch of {config.batch}")
         cuda = self.device.type == "cuda"
-        self.precision = precision or product_dtype(config, cuda)
-        if cuda:  # for the whole process, as torch has it
-            torch.backends.cuda.matmul.allow_tf32 = config.products == "tf32"
         self.graphs = cuda and self.world.size == 1 if graphs is None else graphs
         self.fused = fused  # where it can be taken; never is for comparing with it
-        self.task, self.method = tasks.get(config.task), methods.get(config.method)
-        self.law = loops.parse(config.loops)
         self.store = GradientStore(accumulate=self.precision.itemsize < 4)
         self.model = build(config.model, self.store.linear)
-        self.weights: Float[Tensor, "S P"] = start.weights(
-            config.init, config.task, config.model, list(config.seeds), self.device
-        )
+        self.weights = start.weights(config.init, config.task, config.model, list(config.seeds), self.device)
         self._free = (
             (self.weights != 0).float() if config.keep_zeros else None
         )  # 0 where a weight may not move
         self.moments = Moments.of(self.weights, config.ema)
-        self.generators = [torch.Generator(self.device).manual_seed(seed) for seed in config.seeds]
-        self.done = 0  # gradient steps taken
-        self._hyper: Float[Tensor, "S 3"] = torch.zeros(len(config.seeds), 3, device=self.device)
-        self._stage: PackedStage | None = None
+        if self.weights.is_cuda and kernels.available():
+            self.adamw = kernels.adamw
         self._fused: FusedLoop | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._readings: Readings | None = None
 
-    # --- the public step -----------------------------------------------------------------------------------
-    def step(self) -> Readings:
-        """Takes one gradient step. The readings live on the device and change with the next step."""
-        longest = curriculum.max_length(self.config, self.done)
-        if self._stage is None or self._stage.longest != longest:
-            self._graph = self._fused = None  # gives their memory back before the next stage takes its own
-            self._stage = self.stage(longest)
-        if self.moments.average is not None and self.done == self._average_from:
-            self.moments.average.copy_(self.weights)
-        share = curriculum.lr_share(self.config, self.done)
-        self._hyper.copy_(torch.tensor(optimizer.hyper(self.config, share, self.done)))
-        if self.graphs and self._stage.plan is not None:
-            if self._graph is None:
-                stage, changing = self._stage, [self.weights, *self.moments.tensors().values()]
-                self._graph, self._readings = graphs.record(
-                    lambda: self._body(stage), changing, self.generators
-                )
-            self._graph.replay()
-        else:
-            self._readings = self._body(self._stage)
-        self.done += 1
+    def stage(self, longest: int) -> Stage:
+        """The shapes of the stage whose maximum length is `longest`, which are fixed where a graph is captured."""
+        self._graph = self._fused = None  # gives their memory back before the next stage takes its own
+        return curriculum.stage(self.config, longest, self.device, self.world.rows, self.graphs)
+
+    def _carry_out(self, stage: Stage) -> Readings:
+        """One gradient step, recorded at the first of a stage where that can be done."""
+        if not (self.graphs and stage.plan is not None):
+            return super()._carry_out(stage)
+        if self._graph is None:
+            changing = [self.weights, *self.moments.tensors().values()]
+            self._graph, self._readings = record(
+                lambda: super(Engine, self)._carry_out(stage), changing, self.generators
+            )
+        self._graph.replay()
         assert self._readings is not None
         return self._readings
-
-    @property
-    def evaluated_weights(self) -> Float[Tensor, "S P"]:
-        """The weights that count: their average where the run keeps one and it has begun."""
-        if self.moments.average is None or self.done <= self._average_from:
-            return self.weights
-        return self.moments.average
 
     def evaluated(self) -> tuple[StackedTransformer, Prepared]:
         """The model with the weights that count, to be measured."""
@@ -127,34 +102,8 @@ class Engine:
         """A seed's weights that count, as its checkpoint holds them."""
         return self.model.layout.to_dict(self.evaluated_weights[i])
 
-    def buffers(self) -> dict[str, Tensor]:
-        """Nothing changes beside weights and moments."""
-        return {}
-
-    @property
-    def _average_from(self) -> int:
-        """The gradient step at which the average starts from the weights."""
-        return self.config.curriculum_end if self.config.late_ema else 0
-
-    # --- one stage -----------------------------------------------------------------------------------------
-    def stage(self, longest: int) -> PackedStage:
-        """The shapes of the stage whose maximum length is `longest`."""
-        stage = curriculum.stage(self.config, longest, self.device, self.world.rows, self.graphs)
-        return PackedStage(**vars(stage), packing=Packing(curriculum.computed_sizes(self.config, longest)))
-
-    def draw(self, stage: Stage) -> tuple[Batch, Bool[Tensor, "S B"]]:
-        """A fresh batch for every seed, rows sorted by T, and which rows have the maximum length."""
-        return curriculum.draw(self.config, stage, self.generators)
-
     # --- the body of a step --------------------------------------------------------------------------------
-    def _body(self, stage: PackedStage) -> Readings:
-        loss, grad, right, longest = self.gradients(stage)
-        ops: Any = kernels if self.weights.is_cuda and kernels.available() else reference
-        norm = optimizer.update(self.config, self.weights, grad, self.moments, self._hyper, ops.adamw)
-        accuracy_longest = (right * longest).sum(1) / longest.sum(1)
-        return Readings(loss, norm, right.mean(1), accuracy_longest)
-
-    def gradients(self, stage: PackedStage) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def gradients(self, stage: Stage) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Loss [S], gradient [S, P], rows answered exactly [S, B], rows of the maximum length [S, B]."""
         batch, longest = self.draw(stage)
         plan = stage.plan
@@ -162,7 +111,7 @@ class Engine:
             steps = batch.steps[:, self.world.rows]
             plan = curriculum.plan(steps.amin(0).tolist(), steps.amax(0).tolist())
         folded, back = folding.fold(self.model, self.weights, self.precision)
-        noise = self._noise(stage.packing)
+        noise = self._noise(Packing(stage.computed))
         outcome, grads = self._folded_gradients(folded, batch, plan, stage, noise)
         self._keep_pace(stage, batch, plan, noise)
         grad, loss = self.world.sum(back(grads)), self.world.sum(outcome.loss)
@@ -170,12 +119,13 @@ class Engine:
         return loss, grad, self.world.join(outcome.exact, self.config.batch).float(), longest
 
     def _folded_gradients(
-        self, folded: Prepared, batch: Batch, plan: Plan, stage: PackedStage, noise: Noise | None
+        self, folded: Prepared, batch: Batch, plan: Plan, stage: Stage, noise: Noise | None
     ) -> tuple[Outcome, list[Tensor]]:
         """The loss and the gradients of the folded weights, the fused way where it can be taken."""
         weights = self.store.open(folded, self.precision)
         size = batch.tokens.shape[-1]
         at = self._places(size)
+        at = None if at is None else at[self.world.rows]
         mine, counted = batch.part(self.world.rows), batch.loss_mask.sum((1, 2))
         halt_cost = self.config.halt_cost / self.config.batch  # of one row
         if self.config.whole:
@@ -183,33 +133,21 @@ class Engine:
                 self.config, self.model, weights, mine, stage.most, at=at, noise=noise, counted=counted
             )
             return outcome, self.store.close(weights)
-        packing = Packing(stage.packing.sizes[self.world.rows])
+        packing = Packing(stage.computed[self.world.rows])
         if self.fused and fused.suits(self.config, plan, size, self.device):
             if self._fused is None or self._fused.plan != plan:
                 self._fused = FusedLoop(
                     self.model, len(self.config.seeds), plan, packing, weights.layers[0].qkv
                 )
             return self._fused.backpropagate(weights, mine, at, noise, self.config.steady, halt_cost, counted)
-        depth, most = self._depth(batch.steps), self.config.backprop
+        cut = [depth for depth in map(self._depth, self.generators) if depth is not None]
+        depth, most = torch.stack(cut)[:, self.world.rows] if cut else None, self.config.backprop
         outcome = backpropagate(
             self.model, weights, mine, plan, packing,
             at=at, depth=depth, most=most, checkpointing=self.config.checkpointing, noise=noise,
             steady=self.config.steady, halt_cost=halt_cost, counted=counted,
         )  # fmt: skip
         return outcome, self.store.close(weights)
-
-    def _depth(self, steps: Int[Tensor, "S B"]) -> Int[Tensor, "S B"] | None:
-        """How many steps back each row's gradient flows, if it is cut."""
-        if not self.config.backprop:
-            return None
-        if self.config.window == "last":
-            return torch.full_like(steps[:, self.world.rows], self.config.backprop)
-        size = steps.shape[1:]
-        rows = [
-            torch.randint(1, self.config.backprop + 1, size, device=self.device, generator=g)
-            for g in self.generators
-        ]
-        return torch.stack(rows)[:, self.world.rows]
 
     def _noise(self, packing: Packing) -> Noise | None:
         """What is added to the states, where the run asks for it: drawn for all rows, from each seed's own source.
@@ -234,7 +172,7 @@ class Engine:
 
         return draw
 
-    def _keep_pace(self, stage: PackedStage, batch: Batch, plan: Plan, noise: Noise | None) -> None:
+    def _keep_pace(self, stage: Stage, batch: Batch, plan: Plan, noise: Noise | None) -> None:
         """Draws what other processes draw whose rows loop more often, so that all generators stay together."""
         if noise is None or self.world.size == 1 or self.config.whole:
             return
@@ -242,9 +180,73 @@ class Engine:
         for _ in range(most - len(plan.active)):
             noise(0)
 
-    def _places(self, size: int) -> Int[Tensor, "B L"] | None:
-        """Randomised positions, where the model has them; shared by the seeds."""
-        if self.config.model.positions != "randomised":
-            return None
-        at = positions.places(self.config.model, self.config.batch, size, self.device, self.generators[0])
-        return at[self.world.rows]
+
+def record(
+    body: Callable[[], Readings], changing: Sequence[Tensor], generators: Sequence[torch.Generator]
+) -> tuple[torch.cuda.CUDAGraph, Readings]:
+    """A graph of `body` and the readings that each replay fills; nothing has changed when this returns.
+
+    `changing` are the tensors that the body changes in place, `generators` those that it draws from.
+    """
+    kept = [tensor.clone() for tensor in changing]
+    states = [generator.get_state() for generator in generators]
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        body()
+    torch.cuda.current_stream().wait_stream(stream)
+    for tensor, old in zip(changing, kept, strict=True):
+        tensor.copy_(old)
+    for generator, state in zip(generators, states, strict=True):
+        generator.set_state(state)
+    graph = torch.cuda.CUDAGraph()
+    for generator in generators:
+        graph.register_generator_state(generator)
+    with torch.cuda.graph(graph):
+        readings = body()
+    return graph, readings
+
+
+# --- before a run, one batch: does a faster way give the plain engine's loss and gradient? --------------------
+
+
+def trial(engine: Engine) -> str | None:
+    """Why the fast engine is not to train a run, by the run's first batch; None if it gives what the plain one gives.
+
+    A configuration that the plain engine does not know is not tried. The engine is as before afterwards.
+    """
+    config = engine.config
+    if engine.world.size > 1 or config.model.precision != "float32" or plain.refuses(config) is not None:
+        return None
+    stage = engine.stage(curriculum.max_length(config, 0))
+    slow = PlainEngine(few_seeds(config), engine.device)
+    expected, plain_grad, *_ = slow.gradients(stage)
+    layout = Layout(config.model)
+    rows = []
+    for net, own in zip(slow.nets, plain_grad, strict=True):
+        holder = copy.deepcopy(net)
+        point_into(holder, own)
+        rows.append(layout.from_dict(checkpoint_weights(holder)))
+    states = [generator.get_state() for generator in engine.generators]
+    loss, grad, *_ = engine.gradients(stage)
+    for generator, state in zip(engine.generators, states, strict=True):
+        generator.set_state(state)
+    loss, grad = loss[:SEEDS].float().cpu(), grad[:SEEDS].float().cpu()
+    return apart(expected.cpu(), torch.stack(rows), loss, grad, engine.precision)
+
+
+def few_seeds(config: TrainConfig) -> TrainConfig:
+    """The run of a trial."""
+    return replace(config, seeds=config.seeds[:SEEDS], lr=config.lr[:SEEDS])
+
+
+def apart(
+    loss: Tensor, grad: Tensor, other_loss: Tensor, other: Tensor, precision: torch.dtype
+) -> str | None:
+    """Why two losses [S] and gradients [S, P] are not the same up to rounding."""
+    tiny = torch.finfo(torch.float32).tiny
+    apart = (grad - other).norm(dim=1) / grad.norm(dim=1).clamp_min(tiny)
+    off = float(torch.maximum(apart, (loss - other_loss).abs() / loss.abs().clamp_min(tiny)).max())
+    if off <= TOLERANCE[precision]:
+        return None
+    return f"its gradient is not the plain engine's (off by {off:.2g} of its size on a trial batch)"

@@ -3,7 +3,7 @@
 Where the fused engine cannot compute a block, the plain engine calls its module for one seed after the other. This
 engine calls it once for all seeds (`torch.vmap` over stacked weights), and on CUDA it records the whole gradient step,
 so that launching costs nothing. The module is called as it is. What a vmap cannot carry (randomness, values that decide
-the control flow) is found by `looped.fast.trial`, which compares loss and gradient with the plain engine's.
+the control flow) is found by a trial, which compares loss and gradient with the plain engine's.
 
 Shapes: S seeds, B rows, L positions, D width, P numbers of a seed's trained weights.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,16 +22,20 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from looped.batches import Batch
-from looped.fast import graphs, kernels
+from looped.errors import InputError
+from looped.fast import kernels
+from looped.fast.engine import apart, few_seeds, record
 from looped.fast.supports import drawing
 from looped.model import halting
 from looped.model.looped import BlockMaker, LoopedTransformer
-from looped.training import curriculum, losses
+from looped.training import curriculum
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Stage
-from looped.training.plain import GrowthLimit, PlainEngine
+from looped.training.plain import GrowthLimit, PlainEngine, answer_loss, exact
 from looped.training.progress import Readings
 from looped.training.world import World
+
+ROWS = 4  # of a trial
 
 
 class ModuleEngine(PlainEngine):
@@ -67,20 +72,21 @@ class ModuleEngine(PlainEngine):
             return super()._carry_out(stage)
         if self._graph is None:
             changing = [self.weights, *self.moments.tensors().values()]
-            self._graph, self._readings = graphs.record(
+            self._graph, self._readings = record(
                 lambda: super(ModuleEngine, self)._carry_out(stage), changing, self.generators
             )
         self._graph.replay()
         assert self._readings is not None
         return self._readings
 
-    def _new_stage(self, longest: int) -> Stage:
+    def stage(self, longest: int) -> Stage:
+        """The shapes of a stage, fixed where a graph is captured."""
         self._graph = None  # gives its memory back before the next stage takes its own
         return curriculum.stage(self.config, longest, self.device, fixed=self.recorded)
 
     def gradients(self, stage: Stage) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Loss [S], gradient [S, P], rows answered exactly [S, B], rows of the maximum length [S, B]."""
-        batch, longest = curriculum.draw(self.config, stage, self.generators)
+        batch, longest = self.draw(stage)
         levels = [self._rand(g) if self.config.noise else None for g in self.generators]
         at = self._places(batch.tokens.shape[-1])
         cut = [depth for depth in map(self._depth, self.generators) if depth is not None]
@@ -96,11 +102,11 @@ class ModuleEngine(PlainEngine):
                 weights, x, batch, plan.active, noise, batch.steps - torch.stack(cut) if cut else None
             )
             logits = self._call(weights, "readout", final)
-        loss = losses.answer_loss(logits, batch.targets, batch.loss_mask)
+        loss = answer_loss(logits, batch.targets, batch.loss_mask)
         found = torch.autograd.grad((loss + cost).sum(), list(trained.values()), allow_unused=True)
         pairs = zip(trained.values(), found, strict=True)
         grad = [(torch.zeros_like(weight) if own is None else own).flatten(1) for weight, own in pairs]
-        right = losses.exact(logits.detach(), batch.targets, batch.loss_mask)
+        right = exact(logits.detach(), batch.targets, batch.loss_mask)
         return loss.detach(), torch.cat(grad, dim=1), right.float(), longest
 
     def _states(
@@ -182,6 +188,31 @@ class ModuleEngine(PlainEngine):
                 trained[name] = rows.view(-1, *weight.shape).detach().requires_grad_()
                 at += weight.numel()
         return trained, self._constant
+
+
+def trial(
+    config: TrainConfig, device: torch.device | str = "cpu", block: BlockMaker | None = None
+) -> str | None:
+    """Why the seeds of a block cannot be stacked; None if they can and a trial gives the plain engine's gradient.
+
+    The trial has two seeds, a few rows and the longest training problems.
+    """
+    if config.checkpointing:
+        return "it does not know checkpointing"
+    few = replace(few_seeds(config), batch=min(config.batch, ROWS))
+    slow, stacked = PlainEngine(few, device, block=block), ModuleEngine(few, device, block=block)
+    stage = curriculum.stage(few, few.max_length, slow.device)
+    before = {name: buffer.clone() for name, buffer in slow.buffers().items()}
+    expected, plain_grad, *_ = slow.gradients(stage)
+    if any(not torch.equal(before[name], buffer) for name, buffer in slow.buffers().items()):
+        return "the block changes its buffers"
+    try:
+        loss, grad, *_ = stacked.gradients(stage)
+    except InputError:
+        raise
+    except Exception as error:  # whatever a user's module does when it is stacked
+        return f"stacked, the block fails: {(str(error).splitlines() or [type(error).__name__])[0][:120]}"
+    return apart(expected, plain_grad, loss, grad, slow.precision)
 
 
 def _all(module: nn.Module) -> list[tuple[str, Tensor]]:

@@ -32,8 +32,8 @@ from looped.fast.backprop import Noise, Outcome
 from looped.fast.stacked import Prepared, StackedTransformer
 from looped.fast.universal import PreparedUniversal, StackedUniversal, Step, read_all, split
 from looped.model import halting
-from looped.training import losses
 from looped.training.config import TrainConfig
+from looped.training.plain import answer_loss, exact, example_loss
 
 Walk = Callable[[Tensor | None], Tensor]  # a state (None at first) to the state after one more step
 Parts = tuple[
@@ -108,8 +108,8 @@ def _universal(
     question, _ = split(mask)
     each = halting.pooled(said.encoder.cost, question) + halting.pooled(said.decoder.cost, mask)
     (logits,) = said.logits
-    answer = losses.answer_loss(logits, targets, mask, counted)
-    return answer, config.halt_cost * each.sum(1) / config.batch, losses.exact(logits.detach(), targets, mask)
+    answer = answer_loss(logits, targets, mask, counted)
+    return answer, config.halt_cost * each.sum(1) / config.batch, exact(logits.detach(), targets, mask)
 
 
 def _act(
@@ -128,9 +128,9 @@ def _act(
         h = h if t == 1 else walk(now.state)
         now = halting.act_step(now, h, halting.logits(weights.head, h).sigmoid(), last=t == most)
     logits = model.readout(weights, now.output)
-    answer = losses.answer_loss(logits, batch.targets, batch.loss_mask, counted)
+    answer = answer_loss(logits, batch.targets, batch.loss_mask, counted)
     cost = now.cost.sum((1, 2)) / (config.batch * batch.tokens.shape[-1])
-    return answer, config.halt_cost * cost, losses.exact(logits.detach(), batch.targets, batch.loss_mask)
+    return answer, config.halt_cost * cost, exact(logits.detach(), batch.targets, batch.loss_mask)
 
 
 def _ponder(
@@ -239,5 +239,5 @@ def _read_all(
 ) -> tuple[Float[Tensor, "S B T"], Bool[Tensor, "S B T"]]:
     """The loss of every row by each step's scores, and whether it is right there."""
     targets, mask = batch.targets, batch.loss_mask
-    each = torch.stack([losses.example_loss(scores, targets, mask) for scores in logits], dim=-1)
-    return each, torch.stack([losses.exact(scores.detach(), targets, mask) for scores in logits], dim=-1)
+    each = torch.stack([example_loss(scores, targets, mask) for scores in logits], dim=-1)
+    return each, torch.stack([exact(scores.detach(), targets, mask) for scores in logits], dim=-1)

@@ -176,6 +176,9 @@ class Stage:
     longest: int
     row_size: int
     sizes: Int[Tensor, "B"]  # positions of each row that may count
+    computed: tuple[
+        int, ...
+    ]  # those that are computed, and get noise: up to a row's own end where that is allowed
     strata: Strata | None  # None: lengths are drawn independently
     row_capacity: Int[Tensor, "B"] | None  # loop steps reserved for each row, where they are fixed beforehand
     plan: Plan | None  # None: made anew for each batch
@@ -207,17 +210,12 @@ def stage(
         return torch.tensor(values, device=device)
 
     return Stage(
-        longest, tasks.get(config.task).row_size(longest), tensor(split.size), split if stratified else None,
+        longest, tasks.get(config.task).row_size(longest), tensor(split.size),
+        split.size if config.packs else (max(split.size),) * len(split.size), split if stratified else None,
         None if capacity is None else tensor(capacity), made, tensor(split.part), tensor(split.parts),
         tensor(split.first), tensor(split.last), tensor(split.variant),
         max(every_steps(config, longest)),
     )  # fmt: skip
-
-
-def computed_sizes(config: TrainConfig, longest: int) -> tuple[int, ...]:
-    """Positions of each row that are computed, and get noise: up to a row's own end where that is allowed."""
-    size = strata(config, longest).size
-    return size if config.packs else (max(size),) * len(size)
 
 
 def draw(

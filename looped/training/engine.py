@@ -1,11 +1,12 @@
-"""What the trainer asks of an engine. There are two: `training.plain` and `fast.engine`."""
+"""Which engine trains a run, the state of one in a checkpoint, and the watch over seeds that diverge."""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -14,44 +15,60 @@ from torch import Tensor
 from looped import serial
 from looped.checkpoints import Metadata, Shapes
 from looped.errors import InputError
-from looped.loops import Loops
-from looped.methods import Method
-from looped.model.seeds import SeedModel, SeedWeights
+from looped.model.looped import BlockMaker
 from looped.runs import Elsewhere
-from looped.tasks.base import Task
+from looped.training import plain
 from looped.training.config import TrainConfig
-from looped.training.optimizer import Moments
-from looped.training.progress import Readings, Window
+from looped.training.plain import PlainEngine, TrainingEngine
+from looped.training.progress import Window
+from looped.training.world import World
+
+Backend = Literal["auto", "plain", "fast"]
 
 
-class TrainingEngine(Protocol):
-    """Trains S seeds, a gradient step at a time; P numbers of a seed's trained weights lie in one row."""
+def make(
+    config: TrainConfig,
+    device: torch.device | str = "cpu",
+    world: World | None = None,
+    backend: Backend = "auto",
+    block: BlockMaker | None = None,
+) -> TrainingEngine:
+    """The engine for a configuration; `block` makes another block than the stock one.
 
-    config: TrainConfig
-    device: torch.device
-    task: Task
-    method: Method
-    law: Loops
-    weights: Tensor  # [S, P], changed in place
-    moments: Moments
-    generators: list[torch.Generator]
-    done: int  # gradient steps taken
+    The reason why auto takes the plain engine goes to stderr.
+    """
+    if backend not in get_args(Backend):
+        raise InputError(f"unknown backend {backend!r}; there are {', '.join(get_args(Backend))}")
+    if backend != "plain":
+        from looped.fast.supports import supports  # here: a plain run loads nothing of the fast engine
 
-    def step(self) -> Readings:
-        """Take one gradient step."""
+        reason = supports(block, config, torch.device(device).type == "cuda")
+        if reason is None:
+            from looped.fast.engine import Engine, trial
 
-    @property
-    def evaluated_weights(self) -> Tensor:
-        """[S, P] the weights that count: their average where the run keeps one and it has begun."""
+            engine = Engine(config, device, world=world)
+            reason = trial(engine)
+            if reason is None:
+                return engine
+        if backend == "fast":
+            raise InputError(f"the fast engine cannot train this: {reason}")
+        other = plain.refuses(config, world)
+        if other is not None:
+            raise InputError(
+                f"no engine can train this: the fast one because {reason}; the plain one: {other}"
+            )
+        from looped.fast import modules
 
-    def evaluated(self) -> tuple[SeedModel, SeedWeights]:
-        """The model with the weights that count, to be measured."""
-
-    def seed_weights(self, i: int) -> dict[str, Tensor]:
-        """The weights that count of the i-th seed, as its checkpoint holds them."""
-
-    def buffers(self) -> dict[str, Tensor]:
-        """What else a checkpoint has to hold to go on: changed in place."""
+        alone = len(config.seeds) == 1 and torch.device(device).type == "cpu"
+        stacked = "there is one" if alone else modules.trial(config, device, block)
+        how = "with its seeds stacked" if stacked is None else f"a seed at a time ({stacked})"
+        if world is None or world.rank == 0:
+            print(
+                f"looped: trained by the plain engine, {how}: the fast one cannot, {reason}", file=sys.stderr
+            )
+        if stacked is None:
+            return modules.ModuleEngine(config, device, block=block, world=world)
+    return PlainEngine(config, device, block=block, world=world)
 
 
 # --- the state of an engine, as tensors; restoring copies in place, as captured graphs need it -----------------

@@ -7,7 +7,8 @@ module can stand in the place of the block. A gradient step, for each seed:
 
 Parameters are views into `weights` [S, P], so that optimiser, average and checkpoints are the same for every block.
 
-Shapes: S seeds, B rows, L positions, D width, P numbers of a seed's trained weights; R rows still in the loop.
+Shapes: S seeds, B rows, L positions, D width, V vocabulary, P numbers of a seed's trained weights;
+R rows still in the loop.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import copy
 from collections.abc import Iterator
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -26,8 +28,8 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.model import halting, positions
 from looped.model.looped import BlockMaker, LoopedTransformer, checkpoint_weights
-from looped.model.seeds import ModuleStack, ModuleWeights
-from looped.training import curriculum, losses, optimizer, start
+from looped.model.seeds import ModuleStack, ModuleWeights, SeedModel, SeedWeights
+from looped.training import curriculum, optimizer, start
 from looped.training.config import TrainConfig, product_dtype
 from looped.training.curriculum import Stage
 from looped.training.optimizer import AdamW, Moments
@@ -55,7 +57,108 @@ def refuses(config: TrainConfig, world: World | None = None) -> str | None:
     return None
 
 
-class PlainEngine:
+class TrainingEngine:
+    """Trains S seeds, a gradient step at a time: what all engines share, and what the trainer asks of them.
+
+    A subclass sets `weights` [S, P], which change in place, and `moments`.
+    """
+
+    weights: Float[Tensor, "S P"]
+    moments: Moments
+    adamw: AdamW = staticmethod(optimizer.adamw)
+
+    def __init__(
+        self, config: TrainConfig, device: torch.device | str, precision: torch.dtype | None = None
+    ) -> None:
+        self.config = config
+        self.device = torch.device(device)
+        cuda = self.device.type == "cuda"
+        self.precision = precision or product_dtype(config, cuda)
+        if cuda:  # for the whole process, as torch has it
+            torch.backends.cuda.matmul.allow_tf32 = config.products == "tf32"
+        self.task, self.method = tasks.get(config.task), methods.get(config.method)
+        self.law = loops.parse(config.loops)
+        self.generators = [torch.Generator(self.device).manual_seed(seed) for seed in config.seeds]
+        self.done = 0  # gradient steps taken
+        self._hyper: Float[Tensor, "S 3"] = torch.zeros(len(config.seeds), 3, device=self.device)
+        self._stage: Stage | None = None
+
+    def step(self) -> Readings:
+        """Take one gradient step of every seed. The readings live on the device and may change with the next step."""
+        config = self.config
+        longest = curriculum.max_length(config, self.done)
+        if self._stage is None or self._stage.longest != longest:
+            self._stage = self.stage(longest)
+        if self.moments.average is not None and self.done == self._average_from:
+            self.moments.average.copy_(self.weights)
+        share = curriculum.lr_share(config, self.done)
+        self._hyper.copy_(torch.tensor(optimizer.hyper(config, share, self.done)))
+        readings = self._carry_out(self._stage)
+        self.done += 1
+        return readings
+
+    def stage(self, longest: int) -> Stage:
+        """The shapes of the stage whose maximum length is `longest`."""
+        return curriculum.stage(self.config, longest, self.device)
+
+    def _carry_out(self, stage: Stage) -> Readings:
+        """Gradients and update, with the rates in `_hyper`."""
+        loss, grad, right, longest = self.gradients(stage)
+        norm = optimizer.update(self.config, self.weights, grad, self.moments, self._hyper, self.adamw)
+        accuracy_longest = (right * longest).sum(1) / longest.sum(1)
+        return Readings(loss, norm, right.mean(1), accuracy_longest)
+
+    def gradients(self, stage: Stage) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Loss [S], gradient [S, P], rows answered exactly [S, B], rows of the maximum length [S, B]."""
+        raise NotImplementedError
+
+    # --- what is drawn -------------------------------------------------------------------------------------
+    def draw(self, stage: Stage) -> tuple[Batch, Bool[Tensor, "S B"]]:
+        """A fresh batch for every seed, rows sorted by T, and which rows have the maximum length."""
+        return curriculum.draw(self.config, stage, self.generators)
+
+    def _places(self, size: int) -> Int[Tensor, "B L"] | None:
+        """Randomised positions, where the model has them; shared by the seeds."""
+        if self.config.model.positions != "randomised":
+            return None
+        return positions.places(self.config.model, self.config.batch, size, self.device, self.generators[0])
+
+    def _depth(self, generator: torch.Generator) -> Int[Tensor, "B"] | None:
+        """How many steps back each row's gradient flows, if it is cut."""
+        most, size = self.config.backprop, (self.config.batch,)
+        if not most:
+            return None
+        if self.config.window == "last":
+            return torch.full(size, most, device=self.device)
+        return torch.randint(1, most + 1, size, device=self.device, generator=generator)
+
+    # --- weights that count --------------------------------------------------------------------------------
+    @property
+    def evaluated_weights(self) -> Float[Tensor, "S P"]:
+        """The weights that count: their average where the run keeps one and it has begun."""
+        if self.moments.average is None or self.done <= self._average_from:
+            return self.weights
+        return self.moments.average
+
+    @property
+    def _average_from(self) -> int:
+        """The gradient step at which the average starts from the weights."""
+        return self.config.curriculum_end if self.config.late_ema else 0
+
+    def evaluated(self) -> tuple[SeedModel, SeedWeights]:
+        """The model with the weights that count, to be measured."""
+        raise NotImplementedError
+
+    def seed_weights(self, i: int) -> dict[str, Tensor]:
+        """The weights that count of the i-th seed, as its checkpoint holds them."""
+        raise NotImplementedError
+
+    def buffers(self) -> dict[str, Tensor]:
+        """What a checkpoint has to hold beside weights and moments: changed in place."""
+        return {}
+
+
+class PlainEngine(TrainingEngine):
     """Trains S seeds one after the other, a gradient step at a time."""
 
     def __init__(
@@ -69,54 +172,19 @@ class PlainEngine:
         reason = refuses(config, world)
         if reason is not None:
             raise InputError(f"the plain engine cannot train this: {reason}")
-        self.config = config
-        self.device = torch.device(device)
-        self.precision = product_dtype(config, self.device.type == "cuda")
-        if self.device.type == "cuda":  # for the whole process, as torch has it
-            torch.backends.cuda.matmul.allow_tf32 = config.products == "tf32"
-        self.task, self.method = tasks.get(config.task), methods.get(config.method)
-        self.law = loops.parse(config.loops)
+        super().__init__(config, device)
         self.stock = block is None  # checkpoints of the stock block have a layout of their own
         self.nets = [
             LoopedTransformer.from_seed(config.model, seed, block).to(self.device) for seed in config.seeds
         ]
-        self.weights: Float[Tensor, "S P"] = torch.stack([_flat(net) for net in self.nets])
+        self.weights = torch.stack([_flat(net) for net in self.nets])
         for net, row in zip(self.nets, self.weights, strict=True):
             point_into(net, row)
         self.moments = Moments.of(self.weights, config.ema)
-        self.generators = [torch.Generator(self.device).manual_seed(seed) for seed in config.seeds]
-        self.adamw: AdamW = optimizer.adamw
-        self.done = 0  # gradient steps taken
-        self._hyper: Float[Tensor, "S 3"] = torch.zeros(len(config.seeds), 3, device=self.device)
-        self._stage: Stage | None = None
-
-    def step(self) -> Readings:
-        """Take one gradient step of every seed."""
-        config = self.config
-        longest = curriculum.max_length(config, self.done)
-        if self._stage is None or self._stage.longest != longest:
-            self._stage = self._new_stage(longest)
-        if self.moments.average is not None and self.done == self._average_from:
-            self.moments.average.copy_(self.weights)
-        share = curriculum.lr_share(config, self.done)
-        self._hyper.copy_(torch.tensor(optimizer.hyper(config, share, self.done)))
-        readings = self._carry_out(self._stage)
-        self.done += 1
-        return readings
-
-    def _new_stage(self, longest: int) -> Stage:
-        return curriculum.stage(self.config, longest, self.device)
-
-    def _carry_out(self, stage: Stage) -> Readings:
-        """Gradients and update, with the rates in `_hyper`."""
-        loss, grad, right, longest = self.gradients(stage)
-        norm = optimizer.update(self.config, self.weights, grad, self.moments, self._hyper, self.adamw)
-        accuracy_longest = (right * longest).sum(1) / longest.sum(1)
-        return Readings(loss, norm, right.mean(1), accuracy_longest)
 
     def gradients(self, stage: Stage) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Loss [S], gradient [S, P], rows answered exactly [S, B], rows of the maximum length [S, B]."""
-        batch, longest = curriculum.draw(self.config, stage, self.generators)
+        batch, longest = self.draw(stage)
         # Everything random is drawn in the order in which the fast engine draws it.
         levels = [self._rand(g) if self.config.noise else None for g in self.generators]
         at = self._places(batch.tokens.shape[-1])
@@ -145,8 +213,8 @@ class PlainEngine:
         final, cost = self._loop(net, batch, at, depth, noise)
         logits = net.readout(final)[None]
         targets, mask = batch.targets[None], batch.loss_mask[None]
-        answer = losses.answer_loss(logits, targets, mask)[0]
-        return answer, cost, losses.exact(logits.detach(), targets, mask)[0]
+        answer = answer_loss(logits, targets, mask)[0]
+        return answer, cost, exact(logits.detach(), targets, mask)[0]
 
     def _loop(
         self,
@@ -207,7 +275,7 @@ class PlainEngine:
         """What is added to the state before each of `most` steps: normal, at each row's own level."""
         if level is None:
             return []
-        sizes = torch.tensor(curriculum.computed_sizes(self.config, stage.longest), device=self.device)
+        sizes = torch.tensor(stage.computed, device=self.device)
         inside = torch.arange(int(sizes.max()), device=self.device) < sizes[:, None]
         width = self.config.model.width
         scale = (self.config.noise * level)[:, None].expand_as(inside)[inside][:, None]
@@ -218,21 +286,6 @@ class PlainEngine:
             padded[inside] = flat * scale
             drawn.append(padded)
         return drawn
-
-    def _places(self, size: int) -> Int[Tensor, "B L"] | None:
-        """Randomised positions, where the model has them; shared by the seeds."""
-        if self.config.model.positions != "randomised":
-            return None
-        return positions.places(self.config.model, self.config.batch, size, self.device, self.generators[0])
-
-    def _depth(self, generator: torch.Generator) -> Int[Tensor, "B"] | None:
-        """How many steps back each row's gradient flows, if it is cut."""
-        most, size = self.config.backprop, (self.config.batch,)
-        if not most:
-            return None
-        if self.config.window == "last":
-            return torch.full(size, most, device=self.device)
-        return torch.randint(1, most + 1, size, device=self.device, generator=generator)
 
     @contextlib.contextmanager
     def _own_randomness(self, seed: int) -> Iterator[None]:
@@ -245,19 +298,6 @@ class PlainEngine:
     def _autocast(self) -> torch.autocast:
         lower = self.precision == torch.bfloat16
         return torch.autocast(self.device.type, torch.bfloat16, enabled=lower)
-
-    # --- weights that count --------------------------------------------------------------------------------
-    @property
-    def evaluated_weights(self) -> Float[Tensor, "S P"]:
-        """The weights that count: their average where the run keeps one and it has begun."""
-        if self.moments.average is None or self.done <= self._average_from:
-            return self.weights
-        return self.moments.average
-
-    @property
-    def _average_from(self) -> int:
-        """The gradient step at which the average starts from the weights."""
-        return self.config.curriculum_end if self.config.late_ema else 0
 
     def evaluated_net(self, i: int) -> LoopedTransformer:
         """A copy of the i-th seed's module with the weights that count."""
@@ -340,3 +380,39 @@ def _take_gradient(net: LoopedTransformer) -> Float[Tensor, "P"]:
         parts.append((torch.zeros_like(parameter) if grad is None else grad).detach().flatten())
         parameter.grad = None
     return torch.cat(parts)
+
+
+# --- the loss: cross entropy over the answer's positions, each problem at its own last step ------------------
+
+
+def answer_loss(
+    logits: Float[Tensor, "S B L V"],
+    targets: Int[Tensor, "S B L"],
+    loss_mask: Bool[Tensor, "S B L"],
+    counted: Int[Tensor, "S"] | None = None,
+) -> Float[Tensor, "S"]:
+    """Mean cross entropy of each seed over every position that counts, the `#` after the answer included.
+
+    `counted` is how many count in the whole batch, where these rows are a part of it.
+    """
+    each = _cross_entropy(logits, targets)
+    return (each * loss_mask).sum((1, 2)) / (loss_mask.sum((1, 2)) if counted is None else counted)
+
+
+def example_loss(
+    logits: Float[Tensor, "S B L V"], targets: Int[Tensor, "S B L"], loss_mask: Bool[Tensor, "S B L"]
+) -> Float[Tensor, "S B"]:
+    """Mean cross entropy of each row over its own positions that count."""
+    return (_cross_entropy(logits, targets) * loss_mask).sum(-1) / loss_mask.sum(-1)
+
+
+def _cross_entropy(logits: Float[Tensor, "S B L V"], targets: Int[Tensor, "S B L"]) -> Float[Tensor, "S B L"]:
+    each = F.cross_entropy(logits.float().flatten(0, 2), targets.flatten(), reduction="none")
+    return each.view(targets.shape)
+
+
+def exact(
+    logits: Float[Tensor, "S B L V"], targets: Int[Tensor, "S B L"], loss_mask: Bool[Tensor, "S B L"]
+) -> Bool[Tensor, "S B"]:
+    """Which rows are right at every position that counts."""
+    return ((logits.argmax(-1) == targets) | ~loss_mask).all(-1)

@@ -24,11 +24,10 @@ from looped.evaluation.measure import Row, Subject, measure
 from looped.runs import Run, load_seed, number, read_metrics
 from looped.tables import html_facts, html_table
 from looped.tasks.base import LONGEST
-from looped.training import backends, curriculum
-from looped.training.backends import Backend
+from looped.training import curriculum
 from looped.training.config import TrainConfig
 from looped.training.cost import Clock
-from looped.training.engine import Watch, check_state, restore_state, take_state, verify_state
+from looped.training.engine import Backend, Watch, check_state, make, restore_state, take_state, verify_state
 from looped.training.progress import Listener, Report, SeedReport, Window
 from looped.training.world import NoOpRun, World
 
@@ -132,7 +131,7 @@ class _Training:
         self.evaluate_steps = cadence.evaluate_steps or max(100, config.steps // 10)
         self.world = world
         block = registry.find("block", config.block) if config.block else None
-        self.engine = backends.make(config, device, world, backend, block)
+        self.engine = make(config, device, world, backend, block)
         self.window = Window(len(config.seeds), device)
         self.watch = Watch(self.engine)
         self.clock = Clock(config)

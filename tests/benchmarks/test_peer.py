@@ -14,7 +14,7 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.fast import StackedTransformer
 from looped.model import ModelConfig
-from looped.training import losses
+from looped.training import plain
 
 EVERY_TASK = sorted(tasks.TASKS)
 
@@ -57,7 +57,7 @@ def our_loss(model: StackedTransformer, flat: torch.Tensor, batch: Batch) -> tor
     states = torch.stack(list(model.unroll(weights, batch.tokens[None], int(batch.steps.max()))))
     final = states[batch.steps - 1, 0, torch.arange(len(batch.steps))]
     logits = model.readout(weights, final[None])
-    return losses.answer_loss(logits, batch.targets[None], batch.loss_mask[None])[0]
+    return plain.answer_loss(logits, batch.targets[None], batch.loss_mask[None])[0]
 
 
 @pytest.mark.parametrize("name", EVERY_TASK)

@@ -72,7 +72,7 @@ def fast(
     model = StackedTransformer(config.model, store.linear)
     folded = model.prepare(flat)
     weights = store.open(folded, torch.float32)
-    packing = packing or Engine(config).stage(config.max_length).packing
+    packing = packing or Packing(Engine(config).stage(config.max_length).computed)
     outcome = backpropagate(model, weights, batch, plan, packing, **options)
     (grad,) = torch.autograd.grad(folded.tensors(), [flat], store.close(weights))
     return outcome.loss, grad
@@ -142,7 +142,7 @@ def test_rows_of_their_own_size(tiny, case: str, way: str) -> None:
     model = {"init_std": 0.3, "layers": 2, **changes}
     config = tiny(task, method, trailing="own", batch=10, max_length=6, model=model)
     weights, batch, plan = drawn(config)
-    packing = Engine(config).stage(6).packing
+    packing = Packing(Engine(config).stage(6).computed)
     assert packing.even == (case in PADDED)
     counted = batch.loss_mask.sum(-1)
     assert int(counted.max()) > int(counted.min())
@@ -265,7 +265,7 @@ def test_a_gradient_past_its_ceiling_is_scaled_down_to_it() -> None:
 def test_equal_rows_that_are_shorter_than_their_padding(tiny) -> None:
     config = tiny(trailing="own", batch=10, max_length=6, model={"init_std": 0.3, "layers": 2})
     weights, batch, _ = drawn(config)
-    packing = Engine(config).stage(6).packing
+    packing = Packing(Engine(config).stage(6).computed)
     short = [i for i, size in enumerate(packing.sizes) if size == min(packing.sizes)]
     few = Batch(*(x[:, short] for x in (batch.tokens, batch.targets, batch.loss_mask, batch.steps)))
     assert packing.sizes[short[0]] < few.tokens.shape[2]

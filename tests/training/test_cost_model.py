@@ -10,6 +10,7 @@ import torch
 from looped.errors import InputError
 from looped.fast.engine import Engine
 from looped.fast.fused import FusedLoop
+from looped.fast.packing import Packing
 from looped.serial import override
 from looped.training import cost, curriculum, recipes
 from looped.training.config import TrainConfig
@@ -150,8 +151,10 @@ def test_the_tape_is_what_the_fused_loop_allocates(tiny, trailing: str) -> None:
     engine = Engine(config)
     stage = engine.stage(5)
     assert stage.plan is not None
-    assert stage.packing.even == (trailing == "batch")
-    loop = FusedLoop(engine.model, 3, stage.plan, stage.packing, torch.empty(0, dtype=torch.bfloat16))
+    assert Packing(stage.computed).even == (trailing == "batch")
+    loop = FusedLoop(
+        engine.model, 3, stage.plan, Packing(stage.computed), torch.empty(0, dtype=torch.bfloat16)
+    )
     buffers = [getattr(tape, f.name) for tape in loop.tapes for f in fields(tape)] + [
         loop.normal,
         loop.normal_rstd,

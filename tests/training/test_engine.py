@@ -12,6 +12,7 @@ from looped.fast import StackedTransformer
 from looped.fast.engine import Engine
 from looped.methods import METHODS
 from looped.training import curriculum, optimizer
+from looped.training.plain import TrainingEngine
 
 QUICK = ("fop-loop-adaptive", "ntp", "fop")  # methods of the ordinary test run
 
@@ -99,7 +100,7 @@ def test_fixed_shapes_give_what_each_batchs_own_do(tiny, task: str) -> None:
         stage = engine.stage(5)
         assert (stage.plan is not None) == fixed
         engine._hyper.copy_(torch.tensor(optimizer.hyper(engine.config, 1.0, 0)))
-        losses.append(torch.stack([engine._body(stage).loss for _ in range(5)]))
+        losses.append(torch.stack([TrainingEngine._carry_out(engine, stage).loss for _ in range(5)]))
     torch.testing.assert_close(losses[0], losses[1])
 
 
@@ -114,7 +115,7 @@ def test_a_row_without_a_seat_is_read_where_its_seat_ends(tiny, monkeypatch: pyt
     batch, _ = engine.draw(stage)
     assert bool((exact.steps > stage.row_capacity).any())
     assert torch.equal(batch.steps, torch.minimum(exact.steps, stage.row_capacity))
-    assert bool(engine._body(stage).loss.isfinite().all())
+    assert bool(TrainingEngine._carry_out(engine, stage).loss.isfinite().all())
 
 
 def test_independent_draws_may_be_of_any_variant(tiny) -> None:

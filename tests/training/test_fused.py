@@ -18,6 +18,7 @@ from looped.fast.backprop import backpropagate
 from looped.fast.engine import Engine
 from looped.fast.folding import GradientStore
 from looped.fast.fused import FusedLoop
+from looped.fast.packing import Packing
 from looped.training.config import TrainConfig
 from looped.training.recipes import make
 
@@ -67,7 +68,9 @@ def gradients(
     expected = backpropagate(engine.model, leaves, batch, stage.plan, **options)  # padded, whatever may count
     expected_grads = plain.close(leaves)
     leaves = plain.open(folded, precision)
-    loop = FusedLoop(engine.model, len(config.seeds), stage.plan, stage.packing, leaves.layers[0].qkv)
+    loop = FusedLoop(
+        engine.model, len(config.seeds), stage.plan, Packing(stage.computed), leaves.layers[0].qkv
+    )
     loop.ops = ops_of(way)
     got, got_grads = loop.backpropagate(leaves, batch, **options)
     return expected.loss, expected_grads, got.loss, got_grads
@@ -110,13 +113,15 @@ def test_noise_is_the_same_both_ways(device: str) -> None:
     for way in ("autograd", "by hand"):
         for generator in engine.generators:
             generator.manual_seed(1)
-        noise = engine._noise(stage.packing)
+        noise = engine._noise(Packing(stage.computed))
         if way == "autograd":
             losses.append(
-                backpropagate(engine.model, leaves, batch, stage.plan, stage.packing, noise=noise).loss
+                backpropagate(
+                    engine.model, leaves, batch, stage.plan, Packing(stage.computed), noise=noise
+                ).loss
             )
         else:
-            loop = FusedLoop(engine.model, 2, stage.plan, stage.packing, leaves.layers[0].qkv)
+            loop = FusedLoop(engine.model, 2, stage.plan, Packing(stage.computed), leaves.layers[0].qkv)
             losses.append(loop.backpropagate(leaves, batch, noise=noise)[0].loss)
     torch.testing.assert_close(losses[0], losses[1])
     quiet = backpropagate(engine.model, leaves, batch, stage.plan).loss
@@ -177,7 +182,7 @@ def test_nothing_waits_for_the_host(case: str) -> None:
 
     def once(flat: torch.Tensor, batch: Batch) -> None:
         weights = GradientStore(accumulate=False).open(engine.model.prepare(flat), torch.float32)
-        loop = FusedLoop(engine.model, 2, stage.plan, stage.packing, weights.layers[0].qkv)
+        loop = FusedLoop(engine.model, 2, stage.plan, Packing(stage.computed), weights.layers[0].qkv)
         outcome, grads = loop.backpropagate(weights, batch, halt_cost=0.1)
         assert outcome.loss.shape == (2,)
         assert [g.shape for g in grads] == [w.shape for w in weights.tensors()]

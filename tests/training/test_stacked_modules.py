@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from looped.errors import InputError
-from looped.fast import trial
-from looped.fast.engine import Engine, PackedStage
+from looped.fast import modules
+from looped.fast.engine import Engine
 from looped.fast.modules import ModuleEngine
 from looped.model.block import Block
 from looped.model.config import ModelConfig
-from looped.training import backends
+from looped.training import engine as engines
+from looped.training.curriculum import Stage
 from looped.training.plain import PlainEngine
 
 STEPS = 8
@@ -89,7 +90,7 @@ CASES: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_gradient_steps_equal_the_plain_engine(tiny, case: str, block: type[nn.Module] | None) -> None:
     config = tiny(**CASES[case])
-    assert trial.of_modules(config, block=block) is None
+    assert modules.trial(config, block=block) is None
     plain, stacked = PlainEngine(config, block=block), ModuleEngine(config, block=block)
     for _ in range(STEPS):
         expected, found = plain.step(), stacked.step()
@@ -112,21 +113,21 @@ def test_gradient_steps_equal_the_plain_engine(tiny, case: str, block: type[nn.M
 )
 def test_what_stacking_would_change_is_trained_plainly(tiny, block, reason: str, capsys) -> None:
     config = tiny()
-    assert reason in str(trial.of_modules(config, block=block))
-    engine = backends.make(config, block=block)
+    assert reason in str(modules.trial(config, block=block))
+    engine = engines.make(config, block=block)
     assert type(engine) is PlainEngine
     assert "a seed at a time" in capsys.readouterr().err
 
 
 def test_what_it_does_not_know_is_named(tiny) -> None:
-    assert "checkpointing" in str(trial.of_modules(tiny(checkpointing=True), block=Gated))
+    assert "checkpointing" in str(modules.trial(tiny(checkpointing=True), block=Gated))
 
 
 def test_a_block_of_several_seeds_is_stacked_and_of_one_seed_plain(tiny, capsys) -> None:
-    assert type(backends.make(tiny(), block=Gated)) is ModuleEngine
+    assert type(engines.make(tiny(), block=Gated)) is ModuleEngine
     assert "with its seeds stacked" in capsys.readouterr().err
-    assert type(backends.make(replace(tiny(), seeds=(3,)), block=Gated)) is PlainEngine
-    assert type(backends.make(tiny(), block=Gated, backend="plain")) is PlainEngine
+    assert type(engines.make(replace(tiny(), seeds=(3,)), block=Gated)) is PlainEngine
+    assert type(engines.make(tiny(), block=Gated, backend="plain")) is PlainEngine
 
 
 @pytest.mark.gpu
@@ -147,21 +148,21 @@ def test_a_recorded_step_is_the_step(tiny, lengths: str) -> None:
 def test_a_fast_engine_with_another_gradient_does_not_train(tiny, monkeypatch, capsys) -> None:
     right = Engine.gradients
 
-    def wrong(self: Engine, stage: PackedStage) -> tuple[Tensor, ...]:
+    def wrong(self: Engine, stage: Stage) -> tuple[Tensor, ...]:
         loss, grad, *rest = right(self, stage)
         return loss, grad * 1.01, *rest
 
     config = tiny()
-    assert type(backends.make(config)) is Engine
+    assert type(engines.make(config)) is Engine
     monkeypatch.setattr(Engine, "gradients", wrong)
-    assert isinstance(backends.make(config), PlainEngine)
+    assert isinstance(engines.make(config), PlainEngine)
     assert "not the plain engine's (off by 0.01 of its size" in capsys.readouterr().err
     with pytest.raises(InputError, match="off by"):
-        backends.make(config, backend="fast")
+        engines.make(config, backend="fast")
 
 
 def test_a_trial_leaves_the_fast_engine_as_it_was(tiny) -> None:
-    tried, fresh = backends.make(tiny(noise=0.1)), Engine(tiny(noise=0.1))
+    tried, fresh = engines.make(tiny(noise=0.1)), Engine(tiny(noise=0.1))
     for _ in range(3):
         assert torch.equal(tried.step().loss, fresh.step().loss)
     assert torch.equal(tried.weights, fresh.weights)

@@ -15,7 +15,8 @@ from looped.model import Block, LoopedTransformer, ModelConfig
 from looped.model.attention import CausalAttention
 from looped.model.block import FeedForward
 from looped.model.config import CHOICES
-from looped.training import backends, recipes
+from looped.training import engine as engines
+from looped.training import recipes
 from looped.training.config import TrainConfig
 from looped.training.plain import PlainEngine
 
@@ -105,13 +106,13 @@ def test_an_unknown_option_is_trained_plainly_and_counts(tiny, size: int, capsys
     base = tiny(max_length=length, start_length=length, batch=4, seeds=(0,), steps=2)
     assert PlainEngine(base).task.row_size(length) == size
     config = replace(base, model=NormedConfig(**vars(base.model)))
-    chosen = backends.make(config, block=NormedBlock)
+    chosen = engines.make(config, block=NormedBlock)
     assert isinstance(chosen, PlainEngine)
     assert "does not know the field qk_norm" in capsys.readouterr().err
     with pytest.raises(InputError, match="qk_norm"):
-        backends.make(config, backend="fast", block=NormedBlock)
-    plain = backends.make(base, backend="plain", block=NormedBlock)
-    stock = backends.make(base)
+        engines.make(config, backend="fast", block=NormedBlock)
+    plain = engines.make(base, backend="plain", block=NormedBlock)
+    stock = engines.make(base)
     assert isinstance(stock, Engine)
     ours, theirs, other = chosen.step(), plain.step(), stock.step()
     assert torch.equal(ours.loss, theirs.loss)
@@ -125,13 +126,13 @@ def test_an_unknown_option_is_trained_plainly_and_counts(tiny, size: int, capsys
 def test_an_unknown_option_counts_on_cuda(tiny, size: int) -> None:
     length = size // 2 - 2
     config = tiny(max_length=length, start_length=length, batch=4, seeds=(0,), steps=2, products="fp32")
-    on_cuda = backends.make(config, "cuda", block=NormedBlock)
+    on_cuda = engines.make(config, "cuda", block=NormedBlock)
     assert isinstance(on_cuda, PlainEngine)
     assert torch.isfinite(on_cuda.step().loss).all()
 
 
 def test_an_unknown_backend_is_refused(tiny) -> None:
     with pytest.raises(InputError, match="unknown backend 'quickest'"):
-        backends.make(tiny(), backend="quickest")  # type: ignore[arg-type]
+        engines.make(tiny(), backend="quickest")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no engine can train this"):
-        backends.make(tiny(supervision="best"), block=NormedBlock)
+        engines.make(tiny(supervision="best"), block=NormedBlock)
