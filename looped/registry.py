@@ -46,6 +46,7 @@ class PartKind:
     what: str  # what one is: a subclass of looped.tasks.Task
     accept: Callable[[Any], Any]  # the part from what a file holds, a class made an object; None: it is none
     ours: Mapping[str, Any]  # the package's own
+    listed: Mapping[str, Any]  # those of them that lists name
     known: dict[str, Any] = field(default_factory=dict)  # other people's, by the name that a run records
     files: dict[str, str] = field(default_factory=dict)  # those a person named: whole path and name
     used: set[str] = field(default_factory=set)  # names of those that were asked for
@@ -62,9 +63,11 @@ def declare(
     accept: Callable[[Any], Any],
     ours: Mapping[str, Any],
     words: str = "",
+    listed: Mapping[str, Any] | None = None,
 ) -> None:
-    """Make a kind of part known; `ours` are looked at whenever a name is asked for."""
-    KINDS[word] = PartKind(word, words or f"{word}s", group, option, what, accept, ours)
+    """Make a kind of part known; `ours` are looked at whenever a name is asked for, lists name those `listed`."""
+    shown = ours if listed is None else listed
+    KINDS[word] = PartKind(word, words or f"{word}s", group, option, what, accept, ours, shown)
 
 
 declare(
@@ -161,10 +164,10 @@ def register(part: Any, name: str | None = None, kind: str | None = None) -> str
 
 
 def names(word: str) -> list[str]:
-    """Every name by which a part of this kind is known: the package's own, entry points, what was registered."""
+    """Every name that a list of this kind shows: the package's own, entry points, what was registered."""
     kind = KINDS[word]
     return list(
-        dict.fromkeys([*kind.ours, *(point.name for point in entry_points(group=kind.group)), *kind.known])
+        dict.fromkeys([*kind.listed, *(point.name for point in entry_points(group=kind.group)), *kind.known])
     )
 
 
@@ -276,12 +279,13 @@ def _missing(kind: PartKind, name: str) -> str:
         )
     if not kind.ours:
         return f"the {kind.word} {name[:80]!r} is not known here: pass {kind.option} FILE.py:Name"
-    return f"unknown {kind.word} {name[:40]!r}; {_listed(name, names(kind.word), f'the {kind.words} are')}"
+    said = _listed(name, names(kind.word), f"the {kind.words} are", kind.ours)
+    return f"unknown {kind.word} {name[:40]!r}; {said}"
 
 
-def _listed(name: str, known: list[str], verb: str) -> str:
+def _listed(name: str, known: list[str], verb: str, more: Iterable[str] = ()) -> str:
     """All there is, and what may have been meant."""
-    near = difflib.get_close_matches(name[:60], known, n=1)
+    near = difflib.get_close_matches(name[:60], [*known, *more], n=1)
     return f"{verb} {', '.join(known) or 'nothing'}" + (f" (did you mean {near[0]}?)" if near else "")
 
 

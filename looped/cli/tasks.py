@@ -5,25 +5,30 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 from looped import registry, tasks
+from looped.cli.arguments import Option
 from looped.cli.output import note, print_json, print_table
 from looped.cli.sample import facts
 from looped.errors import InputError
 from looped.tasks import Task
+from looped.tasks.suites.chomsky import ChomskyTask
 
 
 @dataclass(frozen=True)
 class TasksArgs:
     """List the tasks: what is asked, training lengths, steps T(n), an example row each."""
 
+    suite: Annotated[str, Option("NAME")] = ""
+    """The tasks of another benchmark instead: chomsky."""
     json: bool = False
     """One JSON object per line, with the input distributions and the paper's settings too."""
 
 
 def run(args: TasksArgs) -> int:
     """Print the list."""
-    listed = list(_listed())
+    listed = list(_listed(args.suite))
     if args.json:
         for fact in listed:
             print_json(fact)
@@ -43,9 +48,11 @@ def run(args: TasksArgs) -> int:
     return 0
 
 
-def _listed() -> Iterator[dict[str, object]]:
-    """The facts of every task: ours and those of installed packages, by the names that commands take."""
-    for name in registry.names("task"):
+def _listed(suite: str) -> Iterator[dict[str, object]]:
+    """The facts of every task: ours and those of installed packages, or a suite's; by the names that commands take."""
+    if suite and suite not in tasks.SUITES:
+        raise InputError(f"no suite is named {suite[:40]!r}; there is {', '.join(tasks.SUITES)}")
+    for name in tasks.SUITES[suite] if suite else registry.names("task"):
         try:
             yield describe(tasks.get(name)) | {"task": name}
         except InputError as error:
@@ -73,4 +80,4 @@ def describe(task: Task) -> dict[str, object]:
         "answer": example["answer"],
         "input": example["input"],
         "output": example["output"],
-    }
+    } | ({"level": task.level} if isinstance(task, ChomskyTask) else {})

@@ -101,7 +101,7 @@ def read(name: str, text: str, pick: str | None = None) -> tuple[Program, list[s
     from looped import tasks  # tasks need torch, which is slow to import and not needed for --help
 
     plain = name.strip().replace("-", "_")
-    if plain in tasks.TASKS:
+    if plain in tasks.EVERY:
         return programs.get(plain), tasks.get(plain).parse(text)
     if plain not in programs.PROGRAMS:
         known = ", ".join(programs.PROGRAMS)
@@ -122,7 +122,7 @@ def facts(done: Trace, question: list[str]) -> dict[str, object]:
     if done.program.file is None:
         from looped import tasks
 
-        task = tasks.TASKS.get(done.program.name)
+        task = tasks.EVERY.get(done.program.name)
     gap = " " if any(len(symbol) > 1 for symbol in done.program.vocab.symbols) else ""
     return {
         "task": done.program.name,

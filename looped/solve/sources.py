@@ -41,7 +41,7 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Solver:
         raise InputError(f"a model has a name: {_allowed(source)}")
     if isinstance(source, str) and _is_name(source):
         task = source.removesuffix(COMPILED)
-        if source.endswith(COMPILED) and task in tasks.TASKS:
+        if source.endswith(COMPILED) and task in tasks.EVERY:
             return _of_program(source, compiled.compile_program(programs.get(task)), device)
         if found := zoo.find(source):
             return replace(_of_seed(found, zoo.path(found), device), card=zoo.card(found))
@@ -59,7 +59,7 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Solver:
 def is_known(name: str) -> bool:
     """Whether `load` knows this name without a file."""
     return zoo.find(name) is not None or (
-        name.endswith(COMPILED) and name.removesuffix(COMPILED) in tasks.TASKS
+        name.endswith(COMPILED) and name.removesuffix(COMPILED) in tasks.EVERY
     )
 
 
@@ -87,7 +87,7 @@ def _allowed(source: str) -> str:
 
 
 def _of_program(name: str, made: Compiled, device: torch.device | str) -> Solver:
-    if made.card.program not in tasks.TASKS:
+    if made.card.program not in tasks.EVERY:
         raise InputError(
             f"{name} is the program {made.card.program}, which belongs to no task that asks questions"
         )
@@ -225,7 +225,7 @@ def _source(
 ) -> Iterator[_Said]:
     if name == AS_WEIGHTS:
         return _compiled(program, compile_program(program), row, device)
-    if program.name not in tasks.TASKS:
+    if program.name not in tasks.EVERY:
         raise InputError(
             f"{program.name} belongs to no task, so only --model compiled can be shown beside it"
         )

@@ -6,8 +6,9 @@ from looped import registry
 from looped.tasks.arithmetic import Addition, Multiplication
 from looped.tasks.base import LONGEST, Paper, Problems, Task
 from looped.tasks.strings import BinarySum, Copy, Parity, UniqueSet
+from looped.tasks.suites import SUITES
 
-__all__ = ["LONGEST", "TASKS", "Paper", "Problems", "Task", "get"]
+__all__ = ["EVERY", "LONGEST", "SUITES", "TASKS", "Paper", "Problems", "Task", "get"]
 
 TASKS: dict[str, Task] = {
     "parity": Parity(),
@@ -17,6 +18,9 @@ TASKS: dict[str, Task] = {
     "multiplication": Multiplication(),
     "unique_set": UniqueSet(),
 }
+EVERY = TASKS | {
+    name: task for suite in SUITES.values() for name, task in suite.items()
+}  # that the package has
 
 
 def _accept(found: object) -> Task | None:
@@ -28,7 +32,13 @@ def _accept(found: object) -> Task | None:
 
 
 registry.declare(
-    "task", "looped.tasks", "--task (or TASK)", "a subclass of looped.tasks.Task", _accept, TASKS
+    "task",
+    "looped.tasks",
+    "--task (or TASK)",
+    "a subclass of looped.tasks.Task",
+    _accept,
+    EVERY,
+    listed=TASKS,
 )
 
 

@@ -7,18 +7,19 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from looped.tasks import TASKS, Problems, Task
+from looped import tasks
+from looped.tasks import Problems, Task
 
 Agree = Callable[[Task, Problems, int], list[list[str]]]
-EVERY = [(name, family) for name, task in TASKS.items() for family in task.families]
-EVERY += [("addition", "mixed+carry+no-carry"), ("unique_set", "mixed+few")]
+EVERY = [(name, family) for name, task in tasks.EVERY.items() for family in task.families]
+EVERY += [("addition", "mixed+carry+no-carry"), ("unique_set", "mixed+few"), ("square_root", "mixed+squares")]
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 @pytest.mark.parametrize(("name", "family"), EVERY)
 def test_captured_and_replayed(name: str, family: str, agree: Agree) -> None:
-    task = TASKS[name]
+    task = tasks.EVERY[name]
     generator = torch.Generator("cuda").manual_seed(0)
     lengths = torch.arange(1, 41, device="cuda")
     variants = torch.randint(0, task.variants, (40,), generator=generator, device="cuda")
