@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from looped import devices, registry, tasks
+from looped import devices, registry, serial, tasks
 from looped.batches import Batch, lay_out
 from looped.errors import InputError
 from looped.evaluation import loading
@@ -63,12 +63,12 @@ def train(
     listeners = [] if track is None else [tracked(track)]
     named = known("task", task), known("method", method), known("recipe", recipe)
     config = recipes.make(*named, tuple(seeds))
-    words = [f"model.{key}={_text(value)}" for key, value in dict(changes.pop("model", {})).items()]  # type: ignore[call-overload]
-    config = recipes.with_fields(
-        config, [*words, *(f"{key}={_text(value)}" for key, value in changes.items())]
-    )
+    model = dict(changes.pop("model", {}))  # type: ignore[call-overload]
+    fields = {f"model.{key}": value for key, value in model.items()} | changes
     if block is not None:
-        config = recipes.with_fields(config, [f"block={known('block', block)}"])
+        fields["block"] = known("block", block)
+    words = [f"{key}={serial.to_text(value)}" for key, value in fields.items()]
+    config = recipes.with_fields(config, words)
     folder = Path(out) if out is not None else Path("runs") / config.name
     return train_run(
         config, folder, devices.pick(device),
@@ -152,10 +152,3 @@ def evaluate(
         subject = run.subject  # where `looped.load` has put it
     rows = measure(subject, list(lengths), samples, seed=seed, stops=stops)
     return ResultRows(row.as_dict() for row in rows)
-
-
-def _text(value: object) -> str:
-    """A value as `--set` takes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)

@@ -97,6 +97,17 @@ def override(value: T, assignments: Sequence[str]) -> T:
     return from_json(type(value), data)
 
 
+def to_text(value: object) -> str:
+    """A value as `override` takes it: `true`, `none`, `0.9,0.99`; raises TypeError for what has no such form."""
+    if value is None or isinstance(value, bool):
+        return "none" if value is None else str(value).lower()
+    if isinstance(value, int | float | str):
+        return str(value)
+    if isinstance(value, list | tuple) and not any(isinstance(item, list | tuple) for item in value):
+        return ",".join(map(to_text, value))
+    raise TypeError(value)
+
+
 def differences(old: object, new: object) -> list[str]:
     """Every field that differs, with both values: `["lr: [0.0001] → [0.0003]"]`."""
     before, after = dict(leaves(to_json(old))), dict(leaves(to_json(new)))

@@ -1,6 +1,6 @@
 """The command `looped`: find a command's file, parse its options, run it, report errors in one sentence.
 
-A command is one row of `COMMANDS` and one file in `looped/cli`, imported only when it is asked for, so
+A command is one row of `COMMANDS` and one function in `looped/cli`, imported only when it is asked for, so
 that `looped --help` answers at once. This file knows no option of any command.
 
 Exit status: 0 done, 1 done with a negative finding (`looped check` found a fault), 2 bad input or an
@@ -25,32 +25,26 @@ from looped.training.interrupt import mend_streams, status_of, terminated_as_exc
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("looped.cli.demo", "trains two small models in a minute and draws how far they hold"),
     "tasks": ("looped.cli.tasks", "the tasks with lengths, T(n) and an example row each"),
-    "sample": ("looped.cli.sample", "random questions and answers in the paper's notation"),
-    "trace": ("looped.cli.trace", "runs a task's n-RASP-L program and prints variable × step"),
-    "check": ("looped.cli.check", "checks n-RASP-L programs in a file, naming line and rule"),
+    "sample": ("looped.cli.tasks", "random questions and answers in the paper's notation"),
+    "trace": ("looped.cli.programs", "runs a task's n-RASP-L program and prints variable × step"),
+    "check": ("looped.cli.programs", "checks n-RASP-L programs in a file, naming line and rule"),
     "compile": ("looped.cli.compile", "an n-RASP-L program into the weights of a looped Transformer"),
     "compare": (
-        "looped.cli.compare",
+        "looped.cli.compile",
         "does a model simulate the program? reads its variables from the states",
     ),
     "solve": ("looped.cli.solve", "a model answers a question, or one per line from stdin"),
     "explore": ("looped.cli.explore", "a page on which to ask a model and watch it loop"),
     "train": ("looped.cli.train", "trains a model; the same command again resumes"),
     "evaluate": ("looped.cli.evaluate", "accuracy of runs by length and stopping rule"),
-    "discover": ("looped.cli.discover", "from which loop step on trained models are right, by length"),
+    "discover": ("looped.cli.evaluate", "from which loop step on trained models are right, by length"),
     "publish": ("looped.cli.publish", "a trained model as a folder of the Hugging Face hub"),
     "figure": ("looped.cli.figure", "draws from files of results alone"),
-    "reproduce": (
-        "looped.cli.reproduce",
-        "runs what is missing of a figure of the paper, then draws it",
-    ),
-    "sweep": (
-        "looped.cli.sweep",
-        "many runs from one file; the same command again does what is missing",
-    ),
+    "reproduce": ("looped.cli.reproduce", "runs what is missing of a figure of the paper, then draws it"),
+    "sweep": ("looped.cli.sweep", "many runs from one file; the same command again does what is missing"),
     "status": ("looped.cli.status", "how the runs in a folder stand"),
-    "cancel": ("looped.cli.cancel", "asks the runs in a folder to save and stop"),
-    "cost": ("looped.cli.cost", "what a run will take: operations, memory and time"),
+    "cancel": ("looped.cli.status", "asks the runs in a folder to save and stop"),
+    "cost": ("looped.cli.train", "what a run will take: operations, memory and time"),
     "bench": ("looped.cli.bench", "measures this program against its peers in one run"),
 }
 
@@ -118,11 +112,12 @@ def _dispatch(words: list[str]) -> int:
         source = SUBCOMMANDS[name, rest[0]]
         name, rest = f"{name} {rest[0]}", rest[1:]
     module = import_module(source)
+    run = getattr(module, f"run_{name}", None) or module.run  # a file may hold several commands
     try:
-        args = parse(get_type_hints(module.run)["args"], rest, prog=f"looped {name}")
+        args = parse(get_type_hints(run)["args"], rest, prog=f"looped {name}")
     except SystemExit:  # the command's --help, already printed
         return 0
-    return int(module.run(args))
+    return int(run(args))
 
 
 def _help() -> str:

@@ -1,23 +1,35 @@
-"""`looped compile`: an n-RASP-L program into the weights of a looped Transformer.
+"""`looped compile`: a program into weights; `looped compare`: does a trained model simulate the program?
 
 $ looped compile parity --out p.safetensors
 parity: 1 layer a step and 3 before the loop, width 16, 4 heads, 8805 parameters (235 not zero)
 exact in float64 on rows of up to 4096 tokens (16 of 53 bits)
 wrote p.safetensors
+$ looped compare copy --model copy-fast --length 12 --samples 1024
+variable  step  from state  from token  from input  untrained  shuffled
+seq          1  0.9287      0.5052      0.5052      0.9401     0.5026
+…
+copy-fast does not compute as the program does: of 12 pairs of variable and step, 3 are read better …
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from looped import checkpoints
+import torch
+
+from looped import batches, checkpoints, devices, registry, tasks
 from looped.cli.arguments import Option, Positional
-from looped.cli.output import note, print_json
+from looped.cli.output import note, print_json, print_table
 from looped.compiler.compiled import LONGEST, MOST_WIDTH, CompiledCard, compile_program
+from looped.compiler.probe import Decoded, Spoken, probe, spoken
 from looped.errors import InputError
 from looped.rasp import programs
+from looped.solve import load
+from looped.solve.sources import own
+from looped.tasks.base import LARGEST_SEED
 
 
 @dataclass(frozen=True)
@@ -40,7 +52,7 @@ class CompileArgs:
     """One JSON object."""
 
 
-def run(args: CompileArgs) -> int:
+def run_compile(args: CompileArgs) -> int:
     """Compile, write, print the sizes."""
     for option, path in (("--out", args.out), ("--picture", args.picture)):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
@@ -78,4 +90,88 @@ def sizes(card: CompiledCard) -> str:
         f"{card.program}: {layers}, width {card.width}, {card.heads} heads, "
         f"{card.parameters} parameters ({card.nonzero} not zero)\n"
         f"exact in {card.precision} on rows of up to {card.max_length} tokens ({card.bits:.0f} of 53 bits)"
+    )
+
+
+SAME = 0.99  # accuracies above this count as equal
+GAIN = 0.05  # how much better than its controls a variable has to be read to count as there
+COLUMNS = (
+    ("from state", "accuracy"),
+    ("from token", "from_token"),
+    ("from input", "from_input"),
+    ("untrained", "untrained"),
+    ("shuffled", "shuffled"),
+)
+
+
+@dataclass(frozen=True)
+class CompareArgs:
+    """Fit a linear map from a model's states to the variables of the task's n-RASP-L program, step by step."""
+
+    task: Annotated[str, Positional()]
+    """The task's name."""
+    model: Annotated[str | None, Option("NAME|PATH", default="")] = None
+    """A shipped model, `compiled`, a checkpoint (seed-0.safetensors, or what `looped compile` wrote) or a run's folder;
+    by default the shipped model of the task."""
+    length: int = 12
+    """Length of the questions."""
+    samples: int = 512
+    """Questions; half of them fit the maps, the other half test them."""
+    seed: int = 0
+    """Of the questions."""
+    no_controls: bool = False
+    """Leave out the fits to the embedded input, to fresh weights of the same shape, and to another row's variables."""
+    answer_only: bool = False
+    """Read variables only where the answer is read, from the end of the question on."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    json: bool = False
+    """One JSON object per variable and step."""
+
+
+def run_compare(args: CompareArgs) -> int:
+    """Probe and print."""
+    task, device = tasks.get(registry.resolve("task", args.task)), devices.pick(args.device)
+    solver = load(own(task.name, args.model), device)
+    if solver.task is not task:
+        raise InputError(f"{args.model} is a model for {solver.task.name}, not for {task.name}")
+    if solver.method.prediction != "fop" or solver.method.pause:
+        raise InputError(f"{solver.method.name} is fed other rows than the program; compare a looped method")
+    if not 2 <= args.samples <= 65536:
+        raise InputError(f"--samples must be between 2 and 65536, not {args.samples}")
+    if not 0 <= args.seed <= LARGEST_SEED:
+        raise InputError(f"--seed must be between 0 and {LARGEST_SEED}, not {args.seed}")
+    lengths = torch.full((args.samples,), task.check_length(args.length))
+    problems = task.sample(lengths, torch.Generator().manual_seed(args.seed), max_length=args.length)
+    rows = batches.lay_out(problems, task.vocab, task.row_size(args.length)).tokens.to(device)
+    program, steps = programs.get(task.name), int(problems.steps.max())
+    found = probe(program, solver.model, solver.weights, rows, steps, not args.no_controls, args.answer_only)
+    said = spoken(program, solver.model, solver.weights, rows, steps)
+    if args.json:
+        for each in (*map(asdict, found), *map(asdict, said)):
+            print_json({"task": task.name, "length": args.length, "model": solver.name, **each})
+    else:
+        columns = COLUMNS[:2] if args.no_controls else COLUMNS
+        lines = [(e.variable, e.step, *(f"{getattr(e, name):.4f}" for _, name in columns)) for e in found]
+        print_table(("variable", "step", *(title for title, _ in columns)), lines)
+        print()
+        spoke = [(s.step, f"{s.as_program:.4f}", f"{s.as_answer:.4f}", f"{s.begun:.4f}") for s in said]
+        print_table(("step", "says as the program", "says as the answer", "answer begun"), spoke)
+        print()
+        print(verdict(solver.name, found, said))
+    return 0
+
+
+def verdict(name: str, found: Sequence[Decoded], said: Sequence[Spoken]) -> str:
+    """One sentence: does the model compute as the program does?"""
+    worst = min(found, key=lambda each: each.accuracy)
+    if min(worst.accuracy, *(each.as_program for each in said)) > SAME:
+        return f"{name} computes as the program does: its states hold every variable, and it says the same."
+    gains = [each.accuracy - max(each.from_token, each.untrained or 0.0) for each in found]
+    there = sum(gain > GAIN for gain in gains)
+    controls = "its input token" if worst.untrained is None else "its input token or untrained weights"
+    return (
+        f"{name} does not compute as the program does: of {len(found)} pairs of variable and step, "
+        f"{there} are read better from its states than from {controls}, "
+        f"`{worst.variable}` after step {worst.step} with accuracy {worst.accuracy:.2f}."
     )

@@ -23,16 +23,19 @@ from typing import Annotated, Any
 
 import torch
 
-from looped import methods, runs, tasks
+from looped import checkpoints, devices, tasks
 from looped.cli.arguments import Option
 from looped.cli.output import note, print_json, print_table, progress
+from looped.cli.train import listener
 from looped.errors import InputError
-from looped.evaluation.measure import Row, Subject, check_samples, measure
-from looped.fast.stacked import StackedTransformer
+from looped.evaluation import loading
+from looped.evaluation.measure import Row, check_samples, measure
 from looped.rasp import lint, programs
 from looped.rasp.trace import trace
+from looped.serial import to_json
 from looped.training import recipes
 from looped.training.config import TrainConfig
+from looped.training.interrupt import Interrupt
 from looped.training.progress import Listener
 from looped.training.trainer import Cadence, Summary, train
 
@@ -40,14 +43,8 @@ TASK, SEED = "copy", 0
 LENGTHS = (5, 10, 11, 12, 15, 20, 50, 100)  # of the exam
 FARTHEST = 200  # where a problem costs four times the last of these, and a quarter of them is asked
 LAYERS = 2  # with a single one, a model of fixed depth does not learn even the training lengths
-MORE = (
-    3  # times as many gradient steps for the model of fixed depth: it needs them, and a step of it is cheap
-)
-SHORTER: dict[str, Any] = {
-    "steps": 500,
-    "interval": 30,
-    "noise": 0.2,
-}  # than quick: copy is the easiest of the tasks
+MORE = 3  # times as many gradient steps for the model of fixed depth: it needs them, and they are cheap
+SHORTER: dict[str, Any] = {"steps": 500, "interval": 30, "noise": 0.2}  # than quick: copy is the easiest task
 ILLUSTRATED = (("copy", "1 0"), ("parity", "1 1"), ("addition", "1 0 + 1 1"))  # the paper's figure, n = 2
 
 
@@ -108,25 +105,13 @@ def exam(
     """How often each is exactly right at the lengths of the exam."""
     rows: list[Row] = []
     for each in pair:
-        trained = runs.load_seed(folder / each.name / f"seed-{SEED}.safetensors")
-        model = StackedTransformer(each.config.model)
-        with torch.no_grad():
-            weights = model.prepare(trained.row[None])
-        subject = Subject(
-            tasks.get(TASK),
-            methods.get(each.config.method),
-            model,
-            weights,
-            (SEED,),
-            each.config.max_length,
-            each.config.recipe,
-        )
+        subject = loading.load(folder / each.name, torch.device("cpu")).subject
         for lengths, count in ((LENGTHS, samples), ((FARTHEST,), -(-samples // 4))):
             rows += measure(subject, lengths, count, seed=1, on_progress=on_progress)
     return rows
 
 
-def check_programs(longest: int, on_progress: Callable[[str], None] | None = None) -> dict[str, int]:
+def check_programs(longest: int) -> dict[str, int]:
     """Every task's n-RASP-L program, checked for legality and held to the task's answer up to a length.
 
     Returns how many problems each answered; raises if a program is illegal or wrong.
@@ -144,8 +129,6 @@ def check_programs(longest: int, on_progress: Callable[[str], None] | None = Non
             answer = trace(program, program.row(question)).answer
             assert answer == task.solve(question), f"{name} is wrong on {task.format_question(question)}"
         solved[name] = len(lengths)
-        if on_progress is not None:
-            on_progress(name)
     return solved
 
 
@@ -180,9 +163,7 @@ def run(args: DemoArgs) -> int:
     if not args.seconds > 0 or args.samples < 1 or args.steps < 0:
         raise InputError("--seconds and --samples must be above 0, and --steps must not be below it")
     check_samples(args.samples)
-    from looped import figures
-    from looped.cli import display
-    from looped.training.interrupt import Interrupt
+    from looped import figures  # matplotlib takes a second to load
 
     torch.set_num_threads(1)  # models this small lose by a second thread, and tenfold on a busy machine
     args.out.mkdir(parents=True, exist_ok=True)
@@ -191,41 +172,33 @@ def run(args: DemoArgs) -> int:
     note(f"The n-RASP-L programs of {', '.join(solved)}: all legal, all right at lengths up to 200.")
 
     pair = contestants(args.steps)
-    note(
-        f"Two models of equal size learn to copy up to {pair[0].config.max_length} bits, one after the other:"
-    )
+    longest = pair[0].config.max_length
+    note(f"Two models of equal size learn to copy up to {longest} bits, one after the other:")
     with Interrupt() as asked:
-        summaries = race(args.out, pair, display.listener, args.seconds, asked)
+        summaries = race(args.out, pair, listener, args.seconds, asked)
     if asked.status:
         note("stopped; the same command goes on from there")
         return asked.status
     for summary in summaries:
         if summary.ending == "time limit":
-            note(
-                f"time was up after {summary.step} of {summary.steps} steps; the same command goes on from there"
-            )
-    rows = _examined(args, pair)
+            at = f"{summary.step} of {summary.steps} steps"
+            note(f"time was up after {at}; the same command goes on from there")
+    note(f"Exam, {args.samples} fresh problems per length:")
+    with progress(len(pair) * (len(LENGTHS) + 1), "copying") as bar:
+        rows = exam(args.out, pair, args.samples, lambda rows: bar.done("copying"))
     _keep(args.out, pair, rows)
     if args.json:
-        print_json(_facts(args.out, pair, rows, summaries))
+        seconds = {each.name: round(s.seconds, 1) for each, s in zip(pair, summaries, strict=True)}
+        print_json({"rows": [row.as_dict() for row in rows], "seconds": seconds, "out": str(args.out)})
     else:
         _print(pair, rows)
     _conclude(args.out, pair, rows)
     return 0
 
 
-def _examined(args: DemoArgs, pair: Sequence[Contestant]) -> list[Row]:
-    """The rows of the exam, with a bar on a terminal."""
-
-    note(f"Exam, {args.samples} fresh problems per length:")
-    with progress(len(pair) * (len(LENGTHS) + 1), "copying") as bar:
-        return exam(args.out, pair, args.samples, lambda rows: bar.done("copying"))
-
-
 def _keep(out: Path, pair: Sequence[Contestant], rows: Sequence[Row]) -> None:
     """The picture, and the rows it was drawn from."""
-    from looped import checkpoints, devices, figures
-    from looped.serial import to_json
+    from looped import figures
 
     names = {each.config.method: each.what for each in pair}
     drawn = [row.as_dict() | {"method": names[row.method]} for row in rows]
@@ -234,18 +207,9 @@ def _keep(out: Path, pair: Sequence[Contestant], rows: Sequence[Row]) -> None:
     for suffix in (".png", ".svg"):
         figures.save(figure, out / f"demo{suffix}")
     origin = [{"run": each.name, "config": to_json(each.config)} for each in pair]
-    result = {
-        "provenance": {**devices.facts("cpu"), "runs": origin},
-        "rows": [row.as_dict() for row in rows],
-    }
+    provenance = {**devices.facts("cpu"), "runs": origin}
+    result = {"provenance": provenance, "rows": [row.as_dict() for row in rows]}
     checkpoints.write(out / "results.json", (json.dumps(result, indent=1) + "\n").encode())
-
-
-def _facts(
-    out: Path, pair: Sequence[Contestant], rows: Sequence[Row], summaries: Sequence[Summary]
-) -> dict[str, object]:
-    seconds = {each.name: round(s.seconds, 1) for each, s in zip(pair, summaries, strict=True)}
-    return {"rows": [row.as_dict() for row in rows], "seconds": seconds, "out": str(out)}
 
 
 def _print(pair: Sequence[Contestant], rows: Sequence[Row]) -> None:
@@ -269,9 +233,7 @@ def _conclude(out: Path, pair: Sequence[Contestant], rows: Sequence[Row]) -> Non
     note(f"wrote {out / 'demo.png'}, {out / 'demo.svg'}, {out / 'programs.svg'} and {out / 'results.json'}")
     note(
         f"At ten times the training length the looped model is exactly right in {ours:.1%} of the cases, the ordinary "
-        f"one of the same size in {other:.1%}."
-    )
-    note(
+        f"one of the same size in {other:.1%}.\n"
         "Next: `looped trace addition 1011+0110` shows a program at work; `looped train parity --recipe quick` "
         "trains a model of another task that holds as far."
     )

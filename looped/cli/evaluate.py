@@ -1,12 +1,16 @@
-"""`looped evaluate`: how often trained models are exactly right, by length and stopping rule.
+"""`looped evaluate`: how often trained models are exactly right; `looped discover`: which T(n) they have found.
 
 $ looped evaluate runs/copy-fop-loop-adaptive-quick --lengths 10,20 --samples 640
 run                           length  stop    inputs   exact            steps
 copy-fop-loop-adaptive-quick      10  oracle  uniform  1.0000 ± 0.0000   10.0
 copy-fop-loop-adaptive-quick      20  oracle  uniform  0.9891 ± 0.0047   20.0
+$ looped discover runs/parity-free --lengths 5,10,20 --samples 640
+run          length  T(n)  first right  held from  held    stop       exact   steps  random exit
+parity-free       5     5          4.0        5.0  1.0000  converged  1.0000    8.0       0.6671
 
-Several seeds: mean ± standard error. A single seed: Wilson's 95 % interval. Loading the runs, a progress bar, and where
-the rows go is shared with `looped discover`. Ctrl-C and SIGTERM lose no length that is done.
+Several seeds: mean ± standard error. A single seed: Wilson's 95 % interval. A model that was never told T(n) is right
+from some step on, if it is right at all: `held from` is that step, the mean over the examples (`held` is their share)
+that stay right to the end. Ctrl-C and SIGTERM lose no length that is done.
 """
 
 from __future__ import annotations
@@ -14,10 +18,10 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any
 
 import torch
 
@@ -28,16 +32,20 @@ from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.loading import LARGEST_SEED, LoadedRun, Precision, diverged, load, parse_lengths
-from looped.evaluation.measure import Pace, Row, check, measure, pace, usual_stops
+from looped.evaluation.measure import Pace, check, measure, pace, usual_stops
 from looped.evaluation.rollout import DIVERGED
+from looped.evaluation.steps import discover
 from looped.evaluation.stopping import Rule
+from looped.experiments.plan import variant
 from looped.registry import NamedParts, resolve
 from looped.result_files import over_seeds, wilson
 from looped.tasks.families import UNIFORM
 from looped.training.interrupt import status_of
 from looped.training.progress import clock
 
-R = TypeVar("R")  # a row of results
+Json = dict[str, Any]  # a row of results
+Measure = Callable[[LoadedRun, str, int], list[Json]]  # a run's rows on an input distribution at a length
+Show = Callable[[list[list[Json]]], None]  # prints the rows of each run
 CHOSEN = "(default: on a CPU what ends within a minute, on a GPU 1:60 and 6400)"
 LENGTHS, SAMPLES = "1:60", 6400  # on a GPU, as in the paper
 TIMES = (1, 1.5, 2, 3)  # of the training length: the lengths on a CPU
@@ -78,14 +86,6 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Harvest(Generic[R]):
-    """What was measured: the rows of each run, and the exit status, which is not 0 where a signal ended it."""
-
-    rows: list[list[R]]
-    status: int = 0
-
-
-@dataclass(frozen=True)
 class Ready:
     """Everything is there, nothing is measured yet."""
 
@@ -97,13 +97,14 @@ class Ready:
     began: float
     speeds: tuple[tuple[Pace, list[Rule]], ...] = ()  # of each run, under its rules; empty where not measured
 
-    def gather(
-        self, measure: Callable[[LoadedRun, str, int], list[R]], families: Sequence[str] = (UNIFORM,)
-    ) -> Harvest[R]:
-        """Measure every run on every input distribution and length; Ctrl-C and SIGTERM keep what is done."""
-        rows: list[list[R]] = [[] for _ in self.loaded]
+    def report(self, measure: Measure, show: Show, families: Sequence[str] = (UNIFORM,)) -> int:
+        """Measure every run on every input distribution and length, write and print the rows; the exit status.
+
+        Ctrl-C and SIGTERM keep what is done.
+        """
+        rows: list[list[Json]] = [[] for _ in self.loaded]
         parts = list(itertools.product(range(len(self.loaded)), families, self.lengths))
-        left = TimeLeft([self.expected(i, length) for i, _, length in parts])
+        left, status = TimeLeft([self.expected(i, length) for i, _, length in parts]), 0
         try:
             with progress(len(parts), left=str(left)) as bar:
                 for i, family, length in parts:
@@ -113,8 +114,9 @@ class Ready:
         except KeyboardInterrupt as error:
             if not any(rows):
                 raise
-            return Harvest(rows, status_of(error))
-        return Harvest(rows)
+            status = status_of(error)
+        self._deliver(rows, show, interrupted=bool(status))
+        return status
 
     def expected(self, run: int, length: int) -> float:
         """The seconds that a length of a run will take; 0 where that is not known."""
@@ -123,35 +125,30 @@ class Ready:
         speed, rules = self.speeds[run]
         return speed.seconds(self.loaded[run].subject, length, self.samples, rules)
 
-    def deliver(
-        self, found: Harvest[R], as_json: Callable[[R], dict[str, Any]], show: Callable[[list[list[R]]], None]
-    ) -> int:
-        """Write and print the rows with where they come from, for people by `show`; the exit status."""
-        result = {
-            "provenance": {
-                **devices.facts(self.device),
-                "precision": self.args.precision,
-                "wall_seconds": round(time.monotonic() - self.began, 3),
-                "runs": [each.origin() for each in self.loaded],
-                **({"interrupted": True} if found.status else {}),
-            },
-            "rows": [as_json(row) for rows in found.rows for row in rows],
+    def _deliver(self, rows: list[list[Json]], show: Show, interrupted: bool) -> None:
+        """Write and print the rows with where they come from, for people by `show`."""
+        provenance = {
+            **devices.facts(self.device),
+            "precision": self.args.precision,
+            "wall_seconds": round(time.monotonic() - self.began, 3),
+            "runs": [each.origin() for each in self.loaded],
+            **({"interrupted": True} if interrupted else {}),
         }
+        result = {"provenance": provenance, "rows": [row for own in rows for row in own]}
         try:
             if (out := self.args.out) is not None:
-                if found.status and out.exists():  # what was measured whole stays
+                if interrupted and out.exists():  # what was measured whole stays
                     out = out.with_name(f"{out.name}.partial")
                 checkpoints.write(out, (json.dumps(result, indent=1) + "\n").encode())
         finally:  # a full disk loses no row, nor does a closed stdout
             if self.args.json:
                 print_json(result)
             else:
-                show(found.rows)
+                show(rows)
         if out is not None:
             note(f"wrote {out}")
-        if found.status:
+        if interrupted:
             note("looped: interrupted; this is what was measured until then")
-        return found.status
 
 
 class TimeLeft:
@@ -259,7 +256,7 @@ class EvaluateArgs(Shared):
     """Input distributions: uniform, zeros, ones, repeated, p=0.05, mixed+carry, …; `looped tasks --json` lists them."""
 
 
-def run(args: EvaluateArgs) -> int:
+def run_evaluate(args: EvaluateArgs) -> int:
     """Measure everything asked for, then print it once."""
     asked = ready(args, "evaluate")
     stops, families = rules(args.stop), tuple(dict.fromkeys(args.family))
@@ -270,10 +267,11 @@ def run(args: EvaluateArgs) -> int:
             check(each.subject, asked.lengths, asked.samples, stops=stops, family=family)
     asked = fitted(asked, lambda _: stops, len(families))
 
-    def one(loaded: LoadedRun, family: str, length: int) -> list[Row]:
-        return measure(loaded.subject, [length], asked.samples, seed=args.seed, stops=stops, family=family)
+    def one(loaded: LoadedRun, family: str, length: int) -> list[Json]:
+        rows = measure(loaded.subject, [length], asked.samples, seed=args.seed, stops=stops, family=family)
+        return [row.as_dict() for row in rows]
 
-    return asked.deliver(asked.gather(one, families), Row.as_dict, lambda found: _print(found, args.runs))
+    return asked.report(one, lambda found: _print_accuracy(found, args.runs), families)
 
 
 def rules(named: Sequence[str]) -> tuple[str | Rule, ...]:
@@ -281,23 +279,90 @@ def rules(named: Sequence[str]) -> tuple[str | Rule, ...]:
     return stopping.distinct([resolve("stopping rule", name) for name in named])
 
 
-def _print(found: Sequence[Sequence[Row]], paths: Sequence[Path]) -> None:
-    """A line for each run, length, rule and input distribution; seeds as mean and error."""
-    lines: list[list[object]] = []
+def _grouped(found: Sequence[Sequence[Json]], paths: Sequence[Path]) -> Iterator[tuple[str, list[Json]]]:
+    """The run's name and the rows of all its seeds, for each run, length, rule and input distribution."""
     for path, rows in zip(paths, found, strict=True):
-        groups: dict[tuple[int, str, str], list[Row]] = {}
+        groups: dict[tuple[object, ...], list[Json]] = {}
         for row in rows:
-            groups.setdefault((row.length, row.stop, row.family), []).append(row)
-        lines += [
-            [path.name, *key, _exact(group), round(over_seeds([row.mean_steps for row in group]).mean, 2)]
-            for key, group in groups.items()
-        ]
+            groups.setdefault((row["length"], row["stop"], row.get("family")), []).append(row)
+        for group in groups.values():
+            yield path.name, group
+
+
+def _print_accuracy(found: Sequence[Sequence[Json]], paths: Sequence[Path]) -> None:
+    """Seeds as mean and error."""
+    lines = []
+    for name, group in _grouped(found, paths):
+        first, steps = group[0], over_seeds([row["mean_steps"] for row in group]).mean
+        inputs = first.get("family", UNIFORM)
+        lines.append([name, first["length"], first["stop"], inputs, _exact(group), round(steps, 2)])
     print_table(["run", "length", "stop", "inputs", "exact", "steps"], lines)
 
 
-def _exact(group: Sequence[Row]) -> str:
-    spread = over_seeds([row.accuracy for row in group])
+def _exact(group: Sequence[Json]) -> str:
+    spread = over_seeds([row["accuracy"] for row in group])
     if spread.error is not None:
         return f"{spread.mean:.4f} ± {spread.error:.4f}"
-    low, high = wilson(group[0].accuracy, group[0].samples)
+    low, high = wilson(group[0]["accuracy"], group[0]["samples"])
     return f"{spread.mean:.4f} ({low:.4f} to {high:.4f})"
+
+
+@dataclass(frozen=True)
+class DiscoverArgs(Shared):
+    """Find out from which loop step on trained models are right, by length, and what their stopping is worth."""
+
+    lengths: str = "1:20"
+    """1:20 (with both ends), 10:100:10 (every tenth), or 10,20,40."""
+    samples: int | None = 640
+    """Problems per length."""
+    stop: Annotated[tuple[str, ...], Option("RULE…")] = ()
+    """Stopping rules; unless given, the one that suits how a model was trained."""
+
+
+def run_discover(args: DiscoverArgs) -> int:
+    """Measure everything asked for, then print it once."""
+    asked = ready(args, "discover")
+    for each in asked.loaded:  # all complaints before any work
+        check(each.subject, asked.lengths, asked.samples, stops=stops_of(args, each), family=UNIFORM)
+    asked = fitted(asked, lambda loaded: stops_of(args, loaded))
+
+    def one(loaded: LoadedRun, family: str, length: int) -> list[Json]:
+        """Rows of a length, with the variant's name where the run is one."""
+        named, stops = variant(loaded.seeds[0].config), stops_of(args, loaded)
+        rows = discover(loaded.subject, length, asked.samples, seed=args.seed, stops=stops, family=family)
+        return [{**row, "variant": named} for row in rows] if named else rows
+
+    return asked.report(one, lambda found: _print_discovered(found, args.runs))
+
+
+def stops_of(args: DiscoverArgs, loaded: LoadedRun) -> tuple[str | Rule, ...]:
+    """The rules asked for, or the one for models trained like this."""
+    return rules(args.stop or loaded.seeds[0].config.stops)
+
+
+def _print_discovered(found: Sequence[Sequence[Json]], paths: Sequence[Path]) -> None:
+    """Means over seeds."""
+    columns = (
+        "run",
+        "length",
+        "T(n)",
+        "first right",
+        "held from",
+        "held",
+        "stop",
+        "exact",
+        "steps",
+        "random exit",
+    )
+    lines: list[list[object]] = []
+    for name, group in _grouped(found, paths):
+        first_right, held_from = _mean(group, "first_right", 2), _mean(group, "held_from", 2)
+        steps, control = _mean(group, "mean_steps", 2), _mean(group, "random_exit", 4)
+        at = [name, group[0]["length"], group[0]["needed"], first_right, held_from, _mean(group, "held", 4)]
+        lines.append([*at, group[0]["stop"], _mean(group, "accuracy", 4), steps, control])
+    print_table(columns, lines)
+
+
+def _mean(group: Sequence[Json], field: str, digits: int) -> str:
+    values = [row[field] for row in group if row[field] is not None]
+    return f"{over_seeds(values).mean:.{digits}f}" if values else "–"

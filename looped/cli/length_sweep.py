@@ -194,19 +194,15 @@ def markdown_of(files: Sequence[Path]) -> str:
 
 def markdown(sweeps: Sequence[Json]) -> str:
     """The README's table: the training length, the paper's length and ours, for each rule and kind of inputs."""
-    ways = list(
-        dict.fromkeys((entry["inputs"], entry["stop"]) for sweep in sweeps for entry in sweep["reach"])
-    )
+    ways = list(dict.fromkeys((each["inputs"], each["stop"]) for sweep in sweeps for each in sweep["reach"]))
     heads = [stop if inputs == UNIFORM else f"{stop}, all inputs" for inputs, stop in ways]
     lines = [
         ["task", "recipe", "seeds", "samples", "trained to", "the paper", *heads],
         ["---"] * (6 + len(heads)),
     ]
     for sweep in sweeps:
-        cells = {
-            (e["inputs"], e["stop"]): " / ".join(_length(e, level) for level in LEVELS)
-            for e in sweep["reach"]
-        }
+        reach = {(each["inputs"], each["stop"]): each for each in sweep["reach"]}
+        cells = {way: " / ".join(_length(each, level) for level in LEVELS) for way, each in reach.items()}
         about = [sweep["task"].replace("_", " "), sweep["recipe"], len(sweep["seeds"]), sweep["samples"]]
         about += [sweep["trained"], sweep["paper"]]
         lines.append([*map(str, about), *(cells.get(way, "") for way in ways)])

@@ -1,6 +1,6 @@
 """What every command prints with: JSON, a table, a note, a progress bar.
 
-A command's module holds a frozen dataclass, whose fields become the options and the texts below them the help, and
+A command is a frozen dataclass, whose fields become the options and the texts below them the help, and a function
 `run(args: ThatClass) -> int`, the exit status. `looped.cli` finds it by name and makes an `InputError` one sentence.
 Facts go to stdout through `print_json` or `print_table`; everything said about the work goes to
 stderr through `note`, so that `looped … --json > file` holds JSON and nothing else. Knows no task, no model

@@ -19,15 +19,13 @@ from typing import Annotated
 from looped import checkpoints, tasks
 from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json, print_table
-from looped.cli.sweep import BackendArgs, ending, run_batch, show
+from looped.cli.sweep import BackendArgs, chosen_rows, ending, run_batch, show, spread
 from looped.errors import InputError
 from looped.evaluation.loading import Precision, parse_lengths
-from looped.experiments import paper, queue, results
+from looped.experiments import paper, queue
 from looped.experiments.paper import FigureChoice, PaperFigure
 from looped.experiments.plan import SAMPLES
 from looped.experiments.queue import Job
-from looped.experiments.results import Rows
-from looped.result_files import over_seeds
 
 Names = Annotated[str, Option("A,B,…", default="(default: all)")]
 
@@ -41,10 +39,7 @@ class ReproduceArgs(BackendArgs):
     Several figures, separated by commas, share their runs."""
     recipe: str = "fast"
     """paper (its hyperparameters), fast (far fewer steps) or quick (a minute a run on a CPU)."""
-    seeds: Annotated[
-        str,
-        Option("A,B,…", default="(default: 0 to 4, of the paper's baselines 0 to 2)"),
-    ] = ""
+    seeds: Annotated[str, Option("A,B,…", default="(default: 0 to 4, of the paper's baselines 0 to 2)")] = ""
     """Seeds of every run, trained side by side."""
     tasks: Names = ""
     """Only these tasks."""
@@ -86,9 +81,8 @@ def run(args: ReproduceArgs) -> int:
     outcome, status = run_batch(args, args.out, batch)
     drawn = _draw_each(figures, args) if outcome.ending == "complete" else []
     if args.json:
-        files = [str(file) for job in batch for file in queue.result_files(job)]
-        print_json({"figure": _joined(figures), "ending": outcome.ending, "runs": outcome.facts(),
-                    "results": files, "drawn": [str(path) for path in drawn]})  # fmt: skip
+        ended = {"ending": outcome.ending, "runs": outcome.facts()}
+        print_json({"figure": _joined(figures), **ended, **_files(batch, drawn)})
     elif outcome.ending == "complete":
         _print(batch)
     note(ending(outcome, args.out))
@@ -110,11 +104,8 @@ def _draw_each(figures: list[PaperFigure], args: ReproduceArgs) -> list[Path]:
         own = replace(wanted, methods=tuple(name for name in wanted.methods if name in methods))
         if wanted.methods and not own.methods:  # none of the methods asked for is in this figure
             continue
-        there = [
-            job
-            for job in paper.make_jobs([figure], own, args.results, args.save_every)
-            if not queue.missing_plans(job)
-        ]
+        jobs = paper.make_jobs([figure], own, args.results, args.save_every)
+        there = [job for job in jobs if not queue.missing_plans(job)]
         paths += draw(figure, there, args.results / "figures") if there else []
     return paths
 
@@ -126,16 +117,19 @@ def _draw_present(figures: list[PaperFigure], batch: list[Job], args: ReproduceA
     if not drawn and not there:
         raise InputError(f"{args.results} holds no result of figure {_joined(figures)} yet")
     if args.json:
-        files = [str(file) for job in there for file in queue.result_files(job)]
-        missing = [job.name for job in batch if job not in there]
-        print_json({"figure": _joined(figures), "missing": missing,
-                    "results": files, "drawn": [str(path) for path in drawn]})  # fmt: skip
+        missing = {"missing": [job.name for job in batch if job not in there]}
+        print_json({"figure": _joined(figures), **missing, **_files(there, drawn)})
     else:
         _print(there)
     note(f"{len(there)} of {len(batch)} runs have results")
     for path in drawn:
         note(f"wrote {path}")
     return 0
+
+
+def _files(batch: list[Job], drawn: list[Path]) -> dict[str, list[str]]:
+    results = [str(file) for job in batch for file in queue.result_files(job)]
+    return {"results": results, "drawn": [str(path) for path in drawn]}
 
 
 def choice(args: ReproduceArgs) -> FigureChoice:
@@ -179,26 +173,15 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _print(batch: list[Job]) -> None:
     """Means over seeds at the length the paper reports; for curves over steps, where confidence stops."""
-    rows: list[list[object]] = []
+    groups: dict[tuple[object, ...], list[float]] = {}
     for job in batch:
         near = tasks.get(job.config.task).paper.test_length
-        for plan, file in zip(job.plans, queue.result_files(job), strict=True):
-            found = results.read(file, job.config, plan) or []
-            rows += _means(found, near if near in plan.lengths else max(plan.lengths))
-    print_table(["task", "method", "length", "stop", "exact"], rows)
-
-
-def _means(rows: Rows, length: int) -> list[list[object]]:
-    """Lines of the table: task, method, length, stop, mean ± standard error."""
-    groups: dict[tuple[str, str, str], list[float]] = {}
-    for row in rows:
-        if row["length"] == length and row.get("step") == row.get("chosen"):
-            method = ", ".join(filter(None, (row["method"], row.get("variant"))))
-            key = (row["task"], method, row.get("stop", "confidence-batch"))
-            groups.setdefault(key, []).append(row["accuracy"])
-    lines: list[list[object]] = []
-    for (task, method, stop), values in groups.items():
-        spread = over_seeds(values)
-        error = "" if spread.error is None else f" ± {spread.error:.4f}"
-        lines.append([task, method, length, stop, f"{spread.mean:.4f}{error}"])
-    return lines
+        for plan in job.plans:
+            length = near if near in plan.lengths else max(plan.lengths)
+            for _, row in chosen_rows([replace(job, plans=(plan,))]):
+                if row["length"] == length:
+                    method = ", ".join(filter(None, (row["method"], row.get("variant"))))
+                    stop = row.get("stop", "confidence-batch")
+                    groups.setdefault((row["task"], method, length, stop), []).append(row["accuracy"])
+    lines = [[*key, spread(values, 4)] for key, values in groups.items()]
+    print_table(["task", "method", "length", "stop", "exact"], lines)

@@ -120,9 +120,8 @@ def _print(args: SolveArgs, solver: Solver, question: list[str], found: Answer) 
     if trace:
         print_steps(solver.task, question, trace)
     count = "1 step" if found.steps == 1 else f"{found.steps} steps"
-    print(
-        f"{found.question}: {found.explained}, after {count} by {found.stop} ({found.verdict}; {solver.name})"
-    )
+    how = f"after {count} by {found.stop} ({found.verdict}; {solver.name})"
+    print(f"{found.question}: {found.explained}, {how}")
 
 
 def facts(solver: Solver, found: Answer) -> dict[str, object]:

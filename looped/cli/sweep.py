@@ -5,13 +5,8 @@ $ looped sweep runs.json --out runs/widths
 …
 complete: 12 done; wrote runs/widths
 
-Options of backends, running jobs and the status table are shared with `looped reproduce`, `status` and `cancel`:
-
-    run                           state     step        loss   measured
-    copy-fop-loop-adaptive-fast   running   3200/8000   0.0214      0/1
-    parity-fop-loop-adaptive-fast queued       0/8000        –      0/1
-
-While jobs run, the table is redrawn on a terminal; in a pipe, a line says what changed. Both go to stderr.
+Options of backends, running jobs and the status table are shared with `looped reproduce`, `status` and `cancel`;
+while jobs run, the table is redrawn on a terminal; in a pipe, a line says what changed. Both go to stderr.
 """
 
 from __future__ import annotations
@@ -20,10 +15,10 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json, print_table
@@ -96,11 +91,10 @@ def run_batch(args: BackendArgs, root: Path, batch: list[Job]) -> tuple[SweepOut
 def show(batch: list[Job], root: Path, as_json: bool) -> int:
     """Print what is done and what is missing."""
     statuses = [queue.status_of(root, job) for job in batch]
-    pairs = list(zip(batch, statuses, strict=True))
     if as_json:
-        print_json({"folder": str(root), "runs": [queue.facts(*pair) for pair in pairs]})
+        print_json({"folder": str(root), "runs": list(map(queue.facts, batch, statuses))})
     else:
-        print_table(COLUMNS, [cells(*pair) for pair in pairs])
+        print_table(COLUMNS, list(map(cells, batch, statuses)))
     note(f"{len(batch)} runs in {root}: {totals(statuses)}")
     return 0
 
@@ -152,18 +146,14 @@ class StatusLines(StatusListener):
             if status.state != before:
                 where = f" at step {status.step} of {job.config.steps}" if status.state != "done" else ""
                 why = f": {status.reason}" if status.reason else ""
-                self._say(f"{job.name} {status.state}{where}{why}")
+                note(f"{job.name} {status.state}{where}{why}")
         if time.monotonic() - self._last > EVERY_S:
             self._last = time.monotonic()
+            pairs = zip(batch, statuses, strict=True)
             running = [
-                f"{job.name} {status.step}/{job.config.steps}"
-                for job, status in zip(batch, statuses, strict=True)
-                if status.state == "running"
+                f"{job.name} {now.step}/{job.config.steps}" for job, now in pairs if now.state == "running"
             ]
-            self._say(f"{totals(statuses)}  ({'; '.join(running)})" if running else totals(statuses))
-
-    def _say(self, sentence: str) -> None:
-        print(sentence, file=sys.stderr, flush=True)
+            note(totals(statuses) + (f"  ({'; '.join(running)})" if running else ""))
 
 
 class StatusTable(StatusListener):
@@ -195,11 +185,8 @@ def table(batch: Sequence[Job], statuses: Sequence[Status], room: int) -> Table:
     for column in COLUMNS:
         drawn.add_column(column, justify="right" if column in ("step", "loss", "measured") else "left")
     pairs = list(zip(batch, statuses, strict=True))
-    weight = {
-        state: i
-        for i, state in enumerate(("failed", "running", "queued", "interrupted", "cancelled", "done"))
-    }
-    urgent = sorted(range(len(pairs)), key=lambda i: (weight[pairs[i][1].state], i))[: max(room, 3)]
+    first = ("failed", "running", "queued", "interrupted", "cancelled", "done")
+    urgent = sorted(range(len(pairs)), key=lambda i: (first.index(pairs[i][1].state), i))[: max(room, 3)]
     for i in sorted(urgent):
         drawn.add_row(*(Text(cell) for cell in cells(*pairs[i])))
     return drawn
@@ -230,8 +217,7 @@ def run(args: SweepArgs) -> int:
     if args.json:
         print_json({"folder": str(root), "ending": outcome.ending, "runs": outcome.facts()})
     else:
-        pairs = zip(outcome.batch, outcome.statuses, strict=True)
-        print_table(COLUMNS, [cells(*pair) for pair in pairs])
+        print_table(COLUMNS, list(map(cells, outcome.batch, outcome.statuses)))
         print_accuracy([job for job in outcome.batch if not queue.missing_plans(job)])
     note(ending(outcome, root))
     return status
@@ -240,26 +226,33 @@ def run(args: SweepArgs) -> int:
 def print_accuracy(batch: Sequence[Job]) -> None:
     """A table of exact match, mean ± standard error over seeds: a line for each run, a column for each length."""
     found: dict[tuple[str, str], dict[int, list[float]]] = {}
-    for job in batch:
-        for plan, file in zip(job.plans, queue.result_files(job), strict=True):
-            for row in results.read(file, job.config, plan) or []:
-                if row.get("step") == row.get("chosen"):  # of curves over steps, where the rule stops
-                    line = found.setdefault((job.name, row.get("stop", "confidence-batch")), {})
-                    line.setdefault(row["length"], []).append(row["accuracy"])
+    for job, row in chosen_rows(batch):
+        line = found.setdefault((job.name, row.get("stop", "confidence-batch")), {})
+        line.setdefault(row["length"], []).append(row["accuracy"])
     lengths = sorted({length for line in found.values() for length in line})
     if lengths:
         print()
         lines = [
-            [*key, *(_spread(line.get(length, [])) for length in lengths)] for key, line in found.items()
+            [*key, *(spread(line.get(length, []), 3) for length in lengths)] for key, line in found.items()
         ]
         print_table(["exact match by length", "stop", *map(str, lengths)], lines)
 
 
-def _spread(values: Sequence[float]) -> str:
+def chosen_rows(batch: Iterable[Job]) -> Iterator[tuple[Job, dict[str, Any]]]:
+    """The measured rows of jobs; of curves over steps, those where the rule stops."""
+    for job in batch:
+        for plan, file in zip(job.plans, queue.result_files(job), strict=True):
+            for row in results.read(file, job.config, plan) or []:
+                if row.get("step") == row.get("chosen"):
+                    yield job, row
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    """`0.9891 ± 0.0047`: the mean over seeds, and its error where there are several."""
     if not values:
         return "–"
-    spread = over_seeds(values)
-    return f"{spread.mean:.3f}" + ("" if spread.error is None else f" ± {spread.error:.3f}")
+    found = over_seeds(values)
+    return f"{found.mean:.{digits}f}" + ("" if found.error is None else f" ± {found.error:.{digits}f}")
 
 
 def make_jobs(sweep: SweepFile, root: Path, save_seconds: float) -> list[Job]:

@@ -1,4 +1,9 @@
-"""`looped tasks`: what can be asked, on which lengths the paper trains, how many steps it takes."""
+"""`looped tasks`: what can be asked; `looped sample`: random problems in the paper's notation.
+
+$ looped sample parity --length 4 --count 2 --seed 1
+0 0 0 1 > # → * * * * 1 #
+1 0 0 0 > # → * * * * 1 #
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
+import torch
+
 from looped import registry, tasks
-from looped.cli.arguments import Option
+from looped.batches import lay_out
+from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json, print_table
-from looped.cli.sample import facts
 from looped.errors import InputError
-from looped.tasks import Task
+from looped.tasks.base import LARGEST_SEED, Problems, Task
 from looped.tasks.suites.chomsky import ChomskyTask
 
 
@@ -26,7 +33,7 @@ class TasksArgs:
     """One JSON object per line, with the input distributions and the paper's settings too."""
 
 
-def run(args: TasksArgs) -> int:
+def run_tasks(args: TasksArgs) -> int:
     """Print the list."""
     listed = list(_listed(args.suite))
     if args.json:
@@ -34,16 +41,10 @@ def run(args: TasksArgs) -> int:
             print_json(fact)
         return 0
     between = "\n" if sys.stdout.isatty() else " → "  # a person sees the answer below the question
-    rows = [
-        (
-            fact["task"],
-            fact["summary"],
-            f"1..{fact['max_length']}",
-            fact["steps"],
-            f"{fact['input']}{between}{fact['output']}",
-        )
-        for fact in listed
-    ]
+    rows = []
+    for fact in listed:
+        example = f"{fact['input']}{between}{fact['output']}"
+        rows.append((fact["task"], fact["summary"], f"1..{fact['max_length']}", fact["steps"], example))
     print_table(("task", "asked for", "trained on", "T(n)", "example row"), rows)
     return 0
 
@@ -81,3 +82,79 @@ def describe(task: Task) -> dict[str, object]:
         "input": example["input"],
         "output": example["output"],
     } | ({"level": task.level} if isinstance(task, ChomskyTask) else {})
+
+
+MOST = 100_000  # rows of one call
+CHUNK = 256  # rows drawn at once: always the same, so that fewer rows are the first of more rows
+
+
+@dataclass(frozen=True)
+class SampleArgs:
+    """Print random problems of a task: each row as it is fed in and as it is answered."""
+
+    task: Annotated[str, Positional("TASK")]
+    """The task's name, of those that `looped tasks` lists; or FILE.py:Name for one of your own."""
+    length: int = 8
+    """The problems' length n: bits, digits of an operand, or symbols."""
+    count: int = 5
+    """How many problems."""
+    seed: int = 0
+    """The same seed gives the same problems."""
+    family: Annotated[str, Option("DISTRIBUTION")] = "uniform"
+    """How inputs are drawn: uniform, zeros, p=0.05, …; `looped tasks --json` lists what each task has."""
+    json: bool = False
+    """One JSON object per line."""
+
+
+def run_sample(args: SampleArgs) -> int:
+    """Draw and print."""
+    task = tasks.get(registry.resolve("task", args.task))
+    task.check_length(args.length)
+    task.check_family(args.family)
+    if not 1 <= args.count <= MOST:
+        raise InputError(f"--count must be between 1 and {MOST}, not {args.count}")
+    if not 0 <= args.seed <= LARGEST_SEED:
+        raise InputError(f"--seed must be between 0 and {LARGEST_SEED}, not {args.seed}")
+    left = args.count
+    for problems in _chunks(task, args):
+        for fact in facts(task, problems, task.row_size(args.length))[:left]:
+            if args.json:
+                print_json(fact)
+            else:
+                print(f"{fact['input']} → {fact['output']}")
+        left -= CHUNK
+        if left <= 0:
+            break
+    return 0
+
+
+def facts(task: Task, problems: Problems, size: int) -> list[dict[str, object]]:
+    """What there is to say about each problem, its rows laid out over `size` tokens."""
+    batch = lay_out(problems, task.vocab, size)
+    questions = _names(task, problems.question, problems.question_length)
+    answers = _names(task, problems.answer, problems.answer_length)
+    return [
+        {
+            "task": task.name,
+            "length": int(problems.length[i]),
+            "steps": int(problems.steps[i]),
+            "question": task.format_question(questions[i]),
+            "answer": task.format_answer(answers[i]),
+            "input": task.vocab.row(batch.tokens[i].tolist()),
+            "output": task.vocab.row(batch.targets[i].tolist(), batch.loss_mask[i].tolist()),
+        }
+        for i in range(len(questions))
+    ]
+
+
+def _names(task: Task, rows: torch.Tensor, lengths: torch.Tensor) -> list[list[str]]:
+    return [task.vocab.decode(row[:n]) for row, n in zip(rows.tolist(), lengths.tolist(), strict=True)]
+
+
+def _chunks(task: Task, args: SampleArgs) -> Iterator[Problems]:
+    """Problems without end, every kind of them (a multiplication's first factor) equally likely."""
+    generator = torch.Generator().manual_seed(args.seed)
+    lengths = torch.full((CHUNK,), args.length)
+    while True:
+        variants = torch.randint(0, task.variants, (CHUNK,), generator=generator)
+        yield task.sample(lengths, generator, max_length=args.length, variants=variants, family=args.family)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -25,8 +25,11 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation.rollout import Rollout, greedily_right, read, rows_at_once, unroll_grid, window_start
 from looped.evaluation.stopping import OnlineRule, Oracle, Rule
-from looped.model import positions
+from looped.model import halting, positions
 from looped.model.seeds import SeedModel, SeedWeights
+
+if TYPE_CHECKING:
+    from looped.fast.universal import Said
 
 FEW_LEAVE = 7 / 8  # rows are packed anew once less than this share of them is still running
 
@@ -184,10 +187,7 @@ def generate(
     before `loops` steps.
     """
     if model.config.kind == "universal":
-        from looped.evaluation import universal  # here: it needs the fast engine's model
-
-        tokens, steps, surprise = universal.greedy(model, weights, batch, loops, eos)
-        return DecodedBatch(tokens, steps.round().long(), surprise)
+        return _universal_greedy(model, weights, batch, loops, eos)
     seeds, (rows, size) = weights.embed.shape[0], batch.tokens.shape
     positions.check_size(model.config, size)
     answers = DecodedBatch(
@@ -276,3 +276,98 @@ def generates_exactly(
         likeliest = model.readout(weights, h[:, :, start:].contiguous()).argmax(-1)
         found.append(greedily_right(likeliest, part.targets[:, start:], part.loss_mask[:, start:], eos))
     return torch.cat(found, dim=1)
+
+
+# --- Universal Transformers -------------------------------------------------------------------------------------
+# They decide themselves how often to loop. A greedy answer is right if and only if every token up to its first `#` is
+# the most likely one after the right tokens before it, so one pass over rows that hold the right answers tells which
+# greedy answers are exact; token-by-token decoding is left for questions without a given answer. A test holds the two
+# equal. Their model is the fast engine's, imported where it is needed.
+
+HALF = 0.5  # a row of PonderNet stops where it has more likely halted than not
+STACKS = 4  # an encoder, a decoder with its look at it, and two masks: times the memory of a looped decoder
+
+
+@torch.inference_mode()
+def universal_exact(
+    model: SeedModel,
+    weights: SeedWeights,
+    batch: Batch,
+    most: int,
+    eos: int,
+    *,
+    on_chunk: Callable[[], None] = lambda: None,
+) -> tuple[Bool[Tensor, "S N"], Float[Tensor, "S N"]]:
+    """Which greedy answers are right at every token, and the mean loop steps of a position of question and answer."""
+    from looped.fast.universal import PreparedUniversal, StackedUniversal
+
+    assert isinstance(model, StackedUniversal)
+    assert isinstance(weights, PreparedUniversal)
+    seeds, (rows, size) = weights.embed.shape[0], batch.tokens.shape
+    chunk = max(1, rows_at_once(model.config, seeds, size, batch.tokens.device) // STACKS)
+    right, steps = [], []
+    for first in range(0, rows, chunk):
+        on_chunk()
+        part = batch.rows(slice(first, first + chunk))
+        mask = part.loss_mask.expand(seeds, -1, -1)
+        said = model.answer(weights, part.tokens.expand(seeds, -1, -1), mask, most)
+        logits, took = _halted(said, mask)
+        right.append(greedily_right(logits.argmax(-1), part.targets, part.loss_mask, eos))
+        steps.append(took)
+    return torch.cat(right, dim=1), torch.cat(steps, dim=1)
+
+
+@torch.inference_mode()
+def _universal_greedy(
+    model: SeedModel, weights: SeedWeights, batch: Batch, most: int, eos: int
+) -> DecodedBatch:
+    """Greedy answers; only what stands up to `>` is read. Every token costs a whole pass: not for tables."""
+    from looped.fast.universal import PreparedUniversal, StackedUniversal, split
+
+    assert isinstance(model, StackedUniversal)
+    assert isinstance(weights, PreparedUniversal)
+    seeds = weights.embed.shape[0]
+    counted = batch.loss_mask.expand(seeds, -1, -1)
+    question, place = split(counted)
+    tokens = torch.where(question, batch.tokens, eos)
+    running = torch.ones_like(counted[..., 0])
+    total, count = (torch.zeros(running.shape, device=tokens.device) for _ in range(2))
+    answer = tokens.clone()
+    steps = torch.zeros_like(total)
+    for i in range(int(place.max()) + 1):
+        logits, took = _halted(model.answer(weights, tokens, counted, most), counted)
+        here = counted & (place == i)  # the one place of each row that is asked now
+        running = running & here.any(-1)
+        shares = logits.float().log_softmax(-1).max(-1)
+        said = torch.where(here, shares.indices, 0).sum(-1)
+        said = torch.where(running, said, eos)
+        total += torch.where(running, -torch.where(here, shares.values, 0.0).sum(-1), 0.0)
+        count += running
+        steps = torch.where(running, took, steps)
+        answer = torch.where(here, said[..., None], answer)
+        tokens = torch.where(counted & (place == i + 1), said[..., None], tokens)
+        running = running & (said != eos)
+        if not running.any():
+            break
+    filled = torch.where(counted & (place > i), eos, answer)
+    return DecodedBatch(filled, steps.round().long(), total / count)
+
+
+def _halted(
+    said: Said, counted: Bool[Tensor, "S N L"]
+) -> tuple[Float[Tensor, "S N L V"], Float[Tensor, "S N"]]:
+    """The scores where each row halts, and the loop steps it took: of a row, or the mean over its positions."""
+    if not said.wants:
+        from looped.fast.universal import split
+
+        assert said.encoder is not None
+        assert said.decoder is not None
+        question, _ = split(counted)
+        took = (said.encoder.steps * question).sum(-1) + (said.decoder.steps * counted).sum(-1)
+        return said.logits[0], took / (question.sum(-1) + counted.sum(-1))
+    chance = halting.log_halting(torch.stack(said.wants, dim=-1).float()).exp().cumsum(-1)
+    at = (chance >= HALF).int().argmax(-1)
+    logits = said.logits[0]
+    for t, later in enumerate(said.logits[1:], 1):
+        logits = torch.where((at == t)[..., None, None], later, logits)
+    return logits, (at + 1).float()

@@ -34,13 +34,14 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation import decode, rollout, stopping
 from looped.evaluation.decode import exact, run_until_stopped
-from looped.evaluation.rollout import StepGrid, rows_at_once
+from looped.evaluation.rollout import StepGrid, rows_at_once, unroll_grid
 from looped.evaluation.stopping import NOT_SAID, Halt, HaltMode, OnlineRule, Rule
 from looped.loops import PLAIN, Loops
 from looped.methods import Method, largest_steps
 from looped.model import positions
 from looped.model.config import ModelConfig
 from looped.model.seeds import SeedModel, SeedWeights
+from looped.result_files import an, list_of
 from looped.tasks.base import Task
 from looped.tasks.families import UNIFORM
 
@@ -148,9 +149,8 @@ def measure_length(
     elif len(online) < len(rules):
         moves = any(rule.needs_motion for rule in rules)
         grid = length_grid(subject, length, samples, seed=seed, family=family, max_steps=last, motion=moves)
-        outcomes = [
-            (rollout.correct_at(grid, steps), steps) for steps in (rule.steps(grid) for rule in rules)
-        ]
+        chosen = [rule.steps(grid) for rule in rules]
+        outcomes = [(rollout.correct_at(grid, steps), steps) for steps in chosen]
     else:
         found = count_rows(
             subject, length, family, samples, seed=seed, rules=online, last=last, state=state, pause=pause
@@ -171,18 +171,12 @@ def measure_length(
 
 
 def check(
-    subject: Subject,
-    lengths: Sequence[int],
-    samples: int,
-    *,
-    stops: Sequence[str | Rule],
-    family: str,
+    subject: Subject, lengths: Sequence[int], samples: int, *, stops: Sequence[str | Rule], family: str,
     max_steps: int | None = None,
-) -> list[Rule]:
+) -> list[Rule]:  # fmt: skip
     """The stopping rules by name; raises before any work is done if something asked for cannot be had."""
-    rules = check_words(
-        subject.task, subject.method, subject.model.config, lengths, stops=stops, family=family
-    )
+    config = subject.model.config
+    rules = check_words(subject.task, subject.method, config, lengths, stops=stops, family=family)
     check_samples(samples)
     for length in lengths:
         least = oracle_steps(subject, length) if any(rule.name == ORACLE for rule in rules) else 1
@@ -202,14 +196,8 @@ def check_samples(samples: int, least: int = 1) -> None:
 
 
 def check_words(
-    task: Task,
-    method: Method,
-    model: ModelConfig,
-    lengths: Sequence[int],
-    *,
-    stops: Sequence[str | Rule],
-    family: str,
-) -> list[Rule]:
+    task: Task, method: Method, model: ModelConfig, lengths: Sequence[int], *, stops: Sequence[str | Rule], family: str
+) -> list[Rule]:  # fmt: skip
     """The stopping rules by name; raises if such a model, trained or not, cannot be measured so."""
     rules = [stopping.get(name) for name in stops]
     for rule in rules:
@@ -220,9 +208,8 @@ def check_words(
             )
         if method.universal and rule.name != HALT:
             raise InputError(f"{method.name} decides itself when to stop: only {HALT} applies to it")
-        if isinstance(rule, HaltMode) and model.halting == "none":
-            raise InputError(NOT_SAID)
-        if isinstance(rule, Halt) and not model.says_done:
+        silent = isinstance(rule, HaltMode) and model.halting == "none"
+        if silent or (isinstance(rule, Halt) and not model.says_done):
             raise InputError(NOT_SAID)
     if not rules or not lengths:
         raise InputError("name at least one length and one stopping rule to evaluate")
@@ -233,25 +220,17 @@ def check_words(
 
 
 def length_grid(
-    subject: Subject,
-    length: int,
-    samples: int,
-    *,
-    seed: int,
-    family: str = UNIFORM,
-    max_steps: int,
+    subject: Subject, length: int, samples: int, *, seed: int, family: str = UNIFORM, max_steps: int,
     motion: bool = False,
-) -> StepGrid:
+) -> StepGrid:  # fmt: skip
     """The step grid of fresh test problems of one length, for rules and for curves over steps."""
     if subject.method.prediction == "ntp":
         raise InputError(f"{subject.method.name} decodes token by token and has no step grid")
-    grids = [
-        rollout.unroll_grid(
-            subject.model, subject.weights, batch, max_steps, motion=motion, on_step=subject.on_step
-        )
-        for batch in draw_batches(subject, length, samples, seed=seed, family=family)
-    ]
-    return rollout.join(grids)
+    model, weights, on_step = subject.model, subject.weights, subject.on_step
+    drawn = draw_batches(subject, length, samples, seed=seed, family=family)
+    return rollout.join(
+        [unroll_grid(model, weights, batch, max_steps, motion=motion, on_step=on_step) for batch in drawn]
+    )
 
 
 def draw_batches(
@@ -348,22 +327,16 @@ def _generated(
     correct, steps = [], []
     eos = subject.task.vocab.eos
     for batch in draw_batches(subject, length, samples, seed=seed, family=family):
+        model, weights, on_step = subject.model, subject.weights, subject.on_step
         if subject.method.universal:
-            from looped.evaluation import universal  # here: it needs the fast engine's model
-
             most = max(oracle_steps(subject, n) for n in (length, subject.trained_max_length))
-            right, took = universal.exact(
-                subject.model, subject.weights, batch, most, eos, on_chunk=subject.on_step
-            )
-            correct.append(right)
-            steps.append(took)
-            continue
-        loops = int(batch.steps[0])
-        right = decode.generates_exactly(
-            subject.model, subject.weights, batch, loops, eos, on_step=subject.on_step
-        )
+            right, took = decode.universal_exact(model, weights, batch, most, eos, on_chunk=on_step)
+        else:
+            loops = int(batch.steps[0])
+            right = decode.generates_exactly(model, weights, batch, loops, eos, on_step=on_step)
+            took = torch.full_like(right, loops, dtype=torch.long)
         correct.append(right)
-        steps.append(torch.full_like(right, loops, dtype=torch.long))
+        steps.append(took)
     return torch.cat(correct, dim=1), torch.cat(steps, dim=1)
 
 
@@ -379,17 +352,9 @@ def _generated(
 
 
 def count_rows(
-    subject: Subject,
-    length: int,
-    family: str,
-    samples: int,
-    *,
-    seed: int,
-    rules: Sequence[OnlineRule],
-    last: int,
-    state: Json | None,
-    pause: Pause,
-) -> Json | None:
+    subject: Subject, length: int, family: str, samples: int, *, seed: int, rules: Sequence[OnlineRule], last: int,
+    state: Json | None, pause: Pause,
+) -> Json | None:  # fmt: skip
     """Right answers and loop steps of all problems, for every rule and seed; None if `pause` said to stop."""
     shape = (len(rules), len(subject.seeds))
     now = resumed(state, right=shape, steps=shape)
@@ -445,13 +410,10 @@ def _fits(state: Json, shapes: Mapping[str, tuple[int, int]]) -> bool:
         return False
     for name, (rows, columns) in shapes.items():
         found = state.get(name)
-        if not isinstance(found, list) or len(found) != rows:
+        if not list_of(list_of(an(int)))(found) or len(found) != rows:  # type: ignore[arg-type]
             return False
-        for row in found:
-            if not isinstance(row, list) or not all(type(n) is int for n in row):
-                return False
-            if columns and len(row) != columns:
-                return False
+        if columns and any(len(row) != columns for row in found):  # type: ignore[union-attr]
+            return False
     return True
 
 

@@ -20,7 +20,7 @@ Shapes: S seeds, T loop steps, N examples (R still in the loop), L positions, W 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -124,9 +124,8 @@ class Rollout:
         self.start = window_start(batch.loss_mask)
         self.step = 0
         seeds = weights.embed.shape[0]
-        self.rows: Int[Tensor, "S R"] = torch.arange(
-            batch.tokens.shape[0], device=batch.tokens.device
-        ).expand(seeds, -1)  # of the batch, those still in the loop
+        every = torch.arange(batch.tokens.shape[0], device=batch.tokens.device)
+        self.rows: Int[Tensor, "S R"] = every.expand(seeds, -1)  # of the batch, those still in the loop
         self.counted: Bool[Tensor, "S R W"] = batch.loss_mask[:, self.start :].expand(seeds, -1, -1)
         self.targets: Int[Tensor, "S R W"] = batch.targets[:, self.start :].expand(seeds, -1, -1)
         self.unchanged: Int[Tensor, "S R"] = torch.zeros_like(self.rows)  # for so many steps, the answer
@@ -272,18 +271,12 @@ def unroll_grid(
 
 def join(grids: Sequence[StepGrid]) -> StepGrid:
     """Grids of the same steps and seeds, their examples one after the other."""
-    correct, surprise, changed, needed = (
-        torch.cat([getattr(grid, name) for grid in grids], dim=-1)
-        for name in ("correct", "surprise", "changed", "needed")
-    )
 
-    def optional(name: str) -> Tensor | None:
+    def joined(name: str) -> Tensor | None:
         found = [getattr(grid, name) for grid in grids if getattr(grid, name) is not None]
         return torch.cat(found, dim=-1) if found else None
 
-    return StepGrid(
-        correct, surprise, changed, needed, optional("done"), optional("halting"), optional("motion")
-    )
+    return StepGrid(**{field.name: joined(field.name) for field in fields(StepGrid)})  # type: ignore[arg-type]
 
 
 def correct_at(grid: StepGrid, steps: Int[Tensor, "S N"]) -> Bool[Tensor, "S N"]:

@@ -13,26 +13,14 @@ Shapes: S seeds, T loop steps, N problems.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from looped.evaluation import measure as measuring
 from looped.evaluation import rollout
-from looped.evaluation.measure import (
-    Json,
-    Pause,
-    Subject,
-    add,
-    check,
-    length_grid,
-    measure,
-    oracle_steps,
-    reach,
-    resumed,
-    uncounted,
-)
+from looped.evaluation.measure import Json, Pause, Subject, check, length_grid, measure, oracle_steps, reach
 from looped.evaluation.rollout import StepGrid, first_correct, unroll_grid
 from looped.evaluation.stopping import Rule
 from looped.methods import largest_steps
@@ -51,14 +39,9 @@ def has_steps(subject: Subject) -> bool:
 
 
 def measure_steps(
-    subject: Subject,
-    length: int,
-    samples: int,
-    *,
-    seed: int,
-    state: Json | None = None,
+    subject: Subject, length: int, samples: int, *, seed: int, state: Json | None = None,
     pause: Pause = lambda state: False,
-) -> list[Json] | None:
+) -> list[Json] | None:  # fmt: skip
     """Overrun and drift of every seed on uniform inputs; None if `pause` said to stop."""
     assert has_steps(subject), "a method of fixed depth has no steps"
     needed = oracle_steps(subject, length)
@@ -81,12 +64,10 @@ def measure_steps(
 
 def step_record(curve: Sequence[float], first: Sequence[int], needed: int) -> Json:
     """Overrun and drift of one seed: accuracy after every step, and each example's first right step (0: never)."""
+    best = window(torch.tensor(curve, dtype=torch.double), needed)
     return {
         "overrun": {name: curve[needed + extra - 1] for name, extra in extras(needed).items()},
-        "drift": {
-            **drift(torch.tensor(first), needed),
-            **window(torch.tensor(curve, dtype=torch.double), needed),
-        },
+        "drift": drift(torch.tensor(first), needed) | best,
     }
 
 
@@ -100,11 +81,7 @@ def drift(first: Int[Tensor, "N"], needed: int) -> Json:
     """The first right step less T over the examples that are ever right, and the share of those that never are."""
     ever = first > 0
     late = (first - needed)[ever].double()
-    found: dict[str, Any] = {
-        "never": float((~ever).double().mean()),
-        "mean": None,
-        **dict.fromkeys(QUANTILES),
-    }
+    found: Json = {"never": float((~ever).double().mean()), "mean": None, **dict.fromkeys(QUANTILES)}
     if late.numel():
         found["mean"] = float(late.mean())
         for name, q in QUANTILES.items():
@@ -129,22 +106,15 @@ def window(curve: Float[Tensor, "T"], needed: int) -> Json:
 
 
 def count_steps(
-    subject: Subject,
-    length: int,
-    samples: int,
-    *,
-    seed: int,
-    last: int,
-    state: Json | None,
-    pause: Pause,
+    subject: Subject, length: int, samples: int, *, seed: int, last: int, state: Json | None, pause: Pause
 ) -> Json | None:
     """Right answers after every step up to `last`, and the first right step of every example, for every seed."""
     seeds = len(subject.seeds)
-    now = resumed(state, right=(seeds, last), first=(seeds, 0))
+    now = measuring.resumed(state, right=(seeds, last), first=(seeds, 0))
     now["first"] = [[*firsts] for firsts in now["first"]]  # a state's own is not written to
-    for part, counts in uncounted(subject, length, UNIFORM, samples, seed, now):
+    for part, counts in measuring.uncounted(subject, length, UNIFORM, samples, seed, now):
         unrolled = unroll_grid(subject.model, subject.weights, part, last, chunk=len(counts))
-        add(now, "right", (unrolled.correct * counts).sum(-1))
+        measuring.add(now, "right", (unrolled.correct * counts).sum(-1))
         for firsts, found in zip(now["first"], first_correct(unrolled), strict=True):
             firsts += found.repeat_interleave(counts).tolist()
         if pause(now):
@@ -153,8 +123,6 @@ def count_steps(
 
 
 # --- what a model has found out by itself ------------------------------------------------------------------
-
-Rows = list[dict[str, Any]]
 
 
 def discover(
@@ -165,8 +133,7 @@ def discover(
     seed: int,
     stops: Sequence[str | Rule],
     family: str = UNIFORM,
-    max_steps: int | None = None,
-) -> Rows:
+) -> list[Json]:
     """Which T(n) a model has found, and what its way of stopping is worth: rows of one length, by rule and seed.
 
         {"task": "parity", …, "length": 8, "stop": "converged", "accuracy": 1.0, "mean_steps": 11.0,
@@ -177,17 +144,17 @@ def discover(
     that do; null where none does. `random_exit` is the accuracy of leaving at a random step, with as many steps on
     average as the rule takes. A Universal Transformer shows no steps to look at: null.
     """
-    rules = check(subject, [length], samples, stops=stops, family=family, max_steps=max_steps)
+    rules = check(subject, [length], samples, stops=stops, family=family)
     needed = largest_steps(subject.task, length)
     if subject.method.prediction == "ntp":
         found = measure(subject, [length], samples, seed=seed, stops=stops, family=family)
         blind = {"first_right": None, "held_from": None, "held": None, "random_exit": None}
         return [row.as_dict() | {"needed": needed} | blind for row in found]
-    run = max_steps or max(reach(subject, length), oracle_steps(subject, length))
+    run = max(reach(subject, length), oracle_steps(subject, length))
     moves = any(rule.needs_motion for rule in rules)
     grid = length_grid(subject, length, samples, seed=seed, family=family, max_steps=run, motion=moves)
     seen = trajectory_facts(grid)
-    rows: Rows = []
+    rows: list[Json] = []
     for rule in rules:
         steps = rule.steps(grid)
         mean = steps.double().mean(1)

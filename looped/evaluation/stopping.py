@@ -225,29 +225,25 @@ class HaltMode(Rule):
         return (grid.halting - before).argmax(1) + 1
 
 
-def _parameter(kind: type[int] | type[float]) -> Callable[[str], int | float]:
-    """Reads a rule's parameter; a rule without one has None in `RULES`."""
-
-    def read(text: str) -> int | float:
-        try:
-            return kind(text)
-        except ValueError:
-            what = "a whole number" if kind is int else "a number"
-            raise InputError(f"{text[:20]!r} is no parameter for a stopping rule: it takes {what}") from None
-
-    return read
-
-
-RULES: Mapping[str, tuple[Callable[..., Rule], Callable[[str], int | float] | None]] = {
+# name → class, and the type of its parameter where it takes one
+RULES: Mapping[str, tuple[Callable[..., Rule], type[int] | type[float] | None]] = {
     "oracle": (Oracle, None),
-    "confidence": (Confidence, _parameter(float)),
-    "confidence-batch": (ConfidenceBatch, _parameter(float)),
-    "threshold": (Threshold, _parameter(float)),
-    "converged": (Converged, _parameter(int)),
-    "settled": (Settled, _parameter(float)),
-    "halt": (Halt, _parameter(float)),
+    "confidence": (Confidence, float),
+    "confidence-batch": (ConfidenceBatch, float),
+    "threshold": (Threshold, float),
+    "converged": (Converged, int),
+    "settled": (Settled, float),
+    "halt": (Halt, float),
     "halt-mode": (HaltMode, None),
 }
+
+
+def _parameter(kind: type[int] | type[float], text: str) -> int | float:
+    try:
+        return kind(text)
+    except ValueError:
+        what = "a whole number" if kind is int else "a number"
+        raise InputError(f"{text[:20]!r} is no parameter for a stopping rule: it takes {what}") from None
 
 
 registry.declare(
@@ -263,19 +259,19 @@ def get(name: str | Rule) -> Rule:
     base, given, value = name.partition("=")
     if base not in RULES:
         return _checked(_own(registry.find("stopping rule", base), base, value if given else None))
-    make, parameter = RULES[base]
+    make, kind = RULES[base]
     if not given:
         return make()
-    if parameter is None:
+    if kind is None:
         raise InputError(f"the stopping rule {base} takes no parameter, not {value[:20]!r}")
-    return make(parameter(value))
+    return make(_parameter(kind, value))
 
 
 def _own(found: Rule | type[Rule], name: str, value: str | None) -> Rule:
     """A rule of another person's; a class may take one number."""
     if isinstance(found, Rule) and value is None:
         return found
-    given = () if value is None else (_parameter(int if value.isdecimal() else float)(value),)
+    given = () if value is None else (_parameter(int if value.isdecimal() else float, value),)
     try:
         rule: Rule = found(*given)  # type: ignore[operator]
     except TypeError:

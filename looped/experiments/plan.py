@@ -89,13 +89,9 @@ def folder_name(config: TrainConfig) -> str:
 def variant(config: TrainConfig) -> str:
     """What a run changes about its method's number of steps: `ponder`, `q..2q`, `2q best`; mostly nothing."""
     head = config.model.halting if config.model.kind == "decoder" else "none"
-    words = [
-        "" if config.model.positions == "none" else config.model.positions,
-        "" if config.loops == "T" else config.loops,
-        "" if config.supervision == "last" else config.supervision,
-        "" if head == "none" else head,
-    ]
-    return " ".join(filter(None, words))
+    usual = {"none", "T", "last"}
+    words = (config.model.positions, config.loops, config.supervision, head)
+    return " ".join(word for word in words if word not in usual)
 
 
 def check_name(name: str) -> str:
@@ -233,33 +229,24 @@ def parse_sweep(data: object, what: str) -> SweepFile:
     unknown = [str(key) for key in data if key not in known]
     if unknown:
         raise InputError(f"{what} has an unknown field {unknown[0][:40]!r}; known are {', '.join(known)}")
-    runs = _listed(data["runs"], what) if "runs" in data else _grid(data, what)
-    runs = [_resolved(run, f"{what}: run {i}") for i, run in enumerate(runs, 1)]
+    rows = _list(data["runs"], f"{what}: runs") if "runs" in data else _grid(data, what)
+    if len(rows) > MOST_RUNS:
+        raise InputError(f"{what} asks for {len(rows)} runs; the most is {MOST_RUNS}")
+    runs = [_run(row, f"{what}: run {i}") for i, row in enumerate(rows, 1)]
     plan = _plan(data["measure"], what) if "measure" in data else None
     _check(runs, plan, what)
     return SweepFile(tuple(runs), plan)
 
 
-def _listed(data: object, what: str) -> list[RunSpec]:
-    rows = _list(data, f"{what}: runs")
-    if len(rows) > MOST_RUNS:
-        raise InputError(f"{what} asks for {len(rows)} runs; the most is {MOST_RUNS}")
-    return [
-        row if isinstance(row, RunSpec) else _run(row, f"{what}: run {i}") for i, row in enumerate(rows, 1)
-    ]
-
-
 def _run(row: object, what: str) -> RunSpec:
-    """One row of a list."""
-    if not isinstance(row, dict):
-        raise InputError(f"{what} must be an object of fields, not {_shown(row)}")
-    return serial.from_json(RunSpec, {**row, "set": _assignments(row.get("set", {}), what)}, what)
-
-
-def _resolved(run: RunSpec, what: str) -> RunSpec:
-    """The run with its parts known; files that it names are run, which is what naming them in a sweep asks for."""
-    task, method, recipe = (_known(word, getattr(run, word), what) for word in ("task", "method", "recipe"))
-    return replace(run, task=task, method=method, recipe=recipe)
+    """One row of a list. Files that it names are run, which is what naming them in a sweep asks for."""
+    if not isinstance(row, RunSpec):
+        if not isinstance(row, dict):
+            raise InputError(f"{what} must be an object of fields, not {_shown(row)}")
+        changes = [_assignment(key, value, what) for key, value in _fields(row.get("set", {}), what).items()]
+        row = serial.from_json(RunSpec, {**row, "set": changes}, what)
+    task, method, recipe = (_known(word, getattr(row, word), what) for word in ("task", "method", "recipe"))
+    return replace(row, task=task, method=method, recipe=recipe)
 
 
 def _known(kind: str, text: str, what: str) -> str:
@@ -269,14 +256,12 @@ def _known(kind: str, text: str, what: str) -> str:
         raise InputError(f"{what}: {error}") from None
 
 
-def _grid(data: Mapping[str, Any], what: str) -> list[RunSpec]:
-    """Every combination."""
+def _grid(data: Mapping[str, Any], what: str) -> list[dict[str, Any]]:
+    """Every combination, as the rows of a list."""
     if "tasks" not in data:
         raise InputError(f"{what} names no tasks: a grid has 'tasks', a list of runs has 'runs'")
-    names = [
-        _texts(data.get(key, default), f"{what}: {key}")
-        for key, default in (("tasks", []), ("methods", ["fop-loop-adaptive"]), ("recipes", ["fast"]))
-    ]
+    usual = {"tasks": [], "methods": ["fop-loop-adaptive"], "recipes": ["fast"]}
+    names = [_texts(data.get(key, default), f"{what}: {key}") for key, default in usual.items()]
     axes = data.get("grid", {})
     if not isinstance(axes, dict):
         raise InputError(f"{what}: grid must be an object of lists, not {_shown(axes)}")
@@ -284,19 +269,12 @@ def _grid(data: Mapping[str, Any], what: str) -> list[RunSpec]:
     count = math.prod(map(len, [*names, *values]))
     if count > MOST_RUNS:
         raise InputError(f"{what} asks for {count} runs; the most is {MOST_RUNS}")
-    shared = _assignments(data.get("set", {}), what)
+    seeds, shared = data.get("seeds", list(SEEDS)), _fields(data.get("set", {}), what)
     return [
-        serial.from_json(
-            RunSpec,
-            {
-                "task": task, "method": method, "recipe": recipe, "seeds": data.get("seeds", list(SEEDS)),
-                "set": [*shared, *(_assignment(key, value, what) for key, value in zip(axes, point, strict=True))],
-            },
-            what,
-        )
+        {"task": task, "method": method, "recipe": recipe, "seeds": seeds, "set": {**shared, **point}}
         for task, method, recipe in itertools.product(*names)
-        for point in itertools.product(*values)
-    ]  # fmt: skip
+        for point in (dict(zip(axes, each, strict=True)) for each in itertools.product(*values))
+    ]
 
 
 def _plan(data: object, what: str) -> MeasurementPlan:
@@ -304,9 +282,8 @@ def _plan(data: object, what: str) -> MeasurementPlan:
     if isinstance(data, dict) and isinstance(data.get("lengths"), str):
         data = {**data, "lengths": parse_lengths(data["lengths"])}
     plan = serial.from_json(MeasurementPlan, data, f"{what}: measure")
-    return replace(
-        plan, stops=tuple(_known("stopping rule", stop, f"{what}: measure") for stop in plan.stops)
-    )
+    stops = tuple(_known("stopping rule", stop, f"{what}: measure") for stop in plan.stops)
+    return replace(plan, stops=stops)
 
 
 def _check(runs: list[RunSpec], plan: MeasurementPlan | None, what: str) -> None:
@@ -327,29 +304,22 @@ def _check(runs: list[RunSpec], plan: MeasurementPlan | None, what: str) -> None
         seen[name] = i
 
 
-def _assignments(data: object, what: str) -> list[str]:
-    """`{"steps": 10}` as `["steps=10"]`, as the command line writes it."""
+def _fields(data: object, what: str) -> dict[Any, Any]:
     if not isinstance(data, dict):
         raise InputError(f"{what}: set must be an object of fields, not {_shown(data)}")
-    return [_assignment(key, value, what) for key, value in data.items()]
+    return data
 
 
 def _assignment(key: object, value: object, what: str) -> str:
+    """`"steps": 10` as `steps=10`, as the command line writes it."""
     if not isinstance(key, str) or "=" in key:
         raise InputError(f"{what}: {_shown(key)} is no field's name")
     if key == "block" and isinstance(value, str) and value:
         value = _known("block", value, what)
-    return f"{key}={_text(value, key, what)}"
-
-
-def _text(value: object, key: str, what: str) -> str:
-    if value is None or isinstance(value, bool):
-        return "none" if value is None else str(value).lower()
-    if isinstance(value, int | float | str):
-        return str(value)
-    if isinstance(value, list) and not any(isinstance(item, list) for item in value):
-        return ",".join(_text(item, key, what) for item in value)
-    raise InputError(f"{what}: {key} cannot be {_shown(value)}")
+    try:
+        return f"{key}={serial.to_text(value)}"
+    except TypeError:
+        raise InputError(f"{what}: {key} cannot be {_shown(value)}") from None
 
 
 def _texts(data: object, what: str) -> list[str]:

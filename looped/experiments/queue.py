@@ -17,7 +17,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +33,7 @@ State = Literal["queued", "running", "done", "failed", "interrupted", "cancelled
 QUEUE_FOLDER, CANCEL = ".jobs", "cancel"
 LARGEST_REASON = 1 << 16  # bytes of the file that says why a job failed
 TAIL = 1 << 16  # bytes at the end of the metrics that hold the last report
+LOOK_S = 0.25  # seconds between two looks for a request to stop
 WRITING_S = 30.0  # longest wait for another process that writes a job
 
 
@@ -264,6 +266,19 @@ def cancel(root: Path) -> None:
 def clear_cancel(root: Path) -> None:
     """Take the request to stop back, for another start."""
     queue_file(root, CANCEL).unlink(missing_ok=True)
+
+
+def stop_request(asked: Callable[[], bool], look: Callable[[], bool]) -> Callable[[], bool]:
+    """Whether to stop; asked after every gradient step, so that it has a `look` at the disk only now and then."""
+    looked, wanted = 0.0, False
+
+    def stop() -> bool:
+        nonlocal looked, wanted
+        if time.monotonic() - looked > LOOK_S:
+            looked, wanted = time.monotonic(), wanted or look()
+        return wanted or asked()
+
+    return stop
 
 
 def is_cancelled(root: Path) -> bool:

@@ -72,16 +72,16 @@ def run_jobs(
     try:
         for job in batch:
             queue.put(root, job)
-        handles = backend.submit(batch)
+        backend.submit(batch)
         while True:
-            statuses = backend.poll(handles)
+            statuses = backend.poll()
             listener.show(batch, statuses)
             if not any(status.state in (RUNNING if wanted else OPEN) for status in statuses):
                 break
             if wanted is None:
                 wanted = _wanted(root, stop, deadline)
                 if wanted:
-                    backend.cancel(handles)
+                    backend.cancel()
             time.sleep(POLL_S)
     except KeyboardInterrupt:  # a second Ctrl-C: workers notice that their parent is gone, save and stop
         hurried = True

@@ -24,7 +24,6 @@ import errno
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -37,7 +36,6 @@ from looped.training.progress import Lines
 from looped.training.trainer import Cadence, train
 
 CRASHED, IMPOSSIBLE, FULL, HELD = 1, 2, 74, 75
-LOOK_S = 0.25  # seconds between two looks for a request to stop
 
 
 class StopRequested(Exception):
@@ -65,9 +63,8 @@ def main(words: Sequence[str] | None = None) -> int:
         except StopRequested:
             return asked.status or 128 + signal.SIGTERM
         except (InputError, AllSeedsStopped) as error:
-            return _failed(
-                root, name, str(error), CRASHED if isinstance(error, AllSeedsStopped) else IMPOSSIBLE
-            )
+            status = CRASHED if isinstance(error, AllSeedsStopped) else IMPOSSIBLE
+            return _failed(root, name, str(error), status)
         except Exception as error:  # whatever it is, the sweep has to know
             status = FULL if isinstance(error, OSError) and error.errno == errno.ENOSPC else CRASHED
             _failed(root, name, f"{type(error).__name__}: {error}", status)
@@ -117,17 +114,12 @@ def _intact(folder: Path) -> bool:
 
 
 def _stop_request(root: Path, asked: Interrupt, parent: int | None) -> Callable[[], bool]:
-    """Whether to stop; called after every gradient step, so it looks at the disk only now and then."""
-    looked, wanted = 0.0, False
+    """Whether to stop: it is asked to, or its parent is gone."""
 
-    def stop() -> bool:
-        nonlocal looked, wanted
-        if time.monotonic() - looked > LOOK_S:
-            looked = time.monotonic()
-            wanted = queue.is_cancelled(root) or (parent is not None and os.getppid() != parent)
-        return wanted or asked()
+    def look() -> bool:
+        return queue.is_cancelled(root) or (parent is not None and os.getppid() != parent)
 
-    return stop
+    return queue.stop_request(asked, look)
 
 
 def _failed(root: Path, name: str, reason: str, status: int) -> int:
@@ -141,13 +133,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m looped.experiments.worker", description="Work on a job.")
     parser.add_argument("job", type=Path, help="DIR/.jobs/NAME.json")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-    parser.add_argument(
-        "--own",
-        action="append",
-        default=[],
-        metavar="KIND=FILE.py:Name",
-        help="a part that the person who asked named",
-    )
+    own = {"metavar": "KIND=FILE.py:Name", "help": "a part that the person who asked named"}
+    parser.add_argument("--own", action="append", default=[], **own)  # type: ignore[arg-type]
     parser.add_argument("--parent", type=int, help="stop when this is no longer the parent's process number")
     return parser
 

@@ -4,29 +4,26 @@ A row is what `looped evaluate` writes, `{"task", "method", "seed", "length", "s
 `"surprise"` and `"chosen"` it is one loop step of the figure `stopping`. Every function returns a matplotlib figure and
 `save` writes it; the same rows give the same bytes. `looped.result_files` reads the rows.
 
-    style.py          house style, panels, legend, `save`
-    curves.py         exact match by length or loop step, a run's loss, learned halting, programs at work
+    curves.py         house style, `save`; exact match by length or loop step, loss, learned halting, programs at work
     length_sweep.py   how far every seed is exact
 """
 
-from looped.figures.curves import accuracy_by_length, by_step, halting, is_halting, programs, training
+from looped.figures.curves import (
+    COLOURS,
+    STYLE,
+    SUFFIXES,
+    accuracy_by_length,
+    by_step,
+    halting,
+    is_halting,
+    programs,
+    save,
+    training,
+)  # fmt: skip
 from looped.figures.length_sweep import length_sweep
-from looped.figures.style import COLOURS, STYLE, SUFFIXES, save
 from looped.result_files import read_length_sweeps, read_metrics, read_rows
 
 __all__ = [
-    "COLOURS",
-    "STYLE",
-    "SUFFIXES",
-    "accuracy_by_length",
-    "by_step",
-    "halting",
-    "is_halting",
-    "length_sweep",
-    "programs",
-    "read_length_sweeps",
-    "read_metrics",
-    "read_rows",
-    "save",
-    "training",
-]
+    "COLOURS", "STYLE", "SUFFIXES", "accuracy_by_length", "by_step", "halting", "is_halting", "length_sweep",
+    "programs", "read_length_sweeps", "read_metrics", "read_rows", "save", "training",
+]  # fmt: skip

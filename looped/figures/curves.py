@@ -1,8 +1,13 @@
-"""Exact match against length, accuracy and confidence by loop step, a run's loss, programs, learned halting."""
+"""The house style, and the figures in it: accuracy by length or loop step, a run's loss, programs, learned halting.
+
+Colours, marks and dashes differ in grey too; panels stand in rows, with one legend for all of them.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -13,19 +18,74 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from looped.errors import InputError
-from looped.figures.style import (
-    COLOURS,
-    DASHES,
-    FAINT,
-    INK,
-    MARKS,
-    STYLE,
-    label_rows,
-    legend,
-    panels_of,
-    words,
-)
 from looped.result_files import is_number, over_seeds
+
+STYLE = str(Path(__file__).with_name("house.mplstyle"))
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (6, 2, 1, 2)))
+INK, FAINT = "#222222", "#888888"
+SUFFIXES = (".svg", ".png", ".pdf")
+COLUMNS = 3  # panels side by side
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write SVG, PNG or PDF, by the name's ending; nothing in the file tells when."""
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"a figure's name ends in {', '.join(SUFFIXES)}, not {path.suffix or 'nothing'!r}")
+    if not path.parent.is_dir():
+        raise InputError(f"there is no folder {path.parent} to write {path.name} into")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no plain file, so it is not written")
+    dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {"Software": None}}
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # whole, or the old one stays
+    try:
+        with matplotlib.rc_context(fname=STYLE):
+            figure.savefig(temporary, format=path.suffix[1:], metadata=dates[path.suffix])
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"{path} could not be written: {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def panels_of(count: int) -> tuple[Figure, list[Axes]]:
+    """A figure of so many panels, in rows of `COLUMNS`; the last row may have places left over."""
+    columns = min(COLUMNS, max(1, count))
+    rows = -(-count // columns)
+    width, height = (4.2, 2.4) if count == 1 else (2.5, 2.0)
+    figure = Figure(figsize=(width * columns + 0.4, height * rows + 0.6))
+    panels = [panel for line in figure.subplots(rows, columns, squeeze=False) for panel in line]
+    for panel in panels[count:]:
+        panel.set_visible(False)
+    return figure, panels
+
+
+def label_rows(panels: Sequence[Axes], words: str) -> None:
+    """What lies upwards, said once a row of panels."""
+    for panel in panels[::COLUMNS]:
+        panel.set_ylabel(words)
+
+
+def legend(figure: Figure, names: Sequence[str], title: str) -> None:
+    """One legend below all panels, in the order of `names` where there are any; and the title."""
+    found: dict[str, Any] = {}
+    for each in figure.axes:
+        handles, labels = each.get_legend_handles_labels()
+        found |= dict(zip(labels, handles, strict=True))
+    order = [name for name in map(words, names) if name in found] or list(found)
+    if len(order) > 1 or names:
+        figure.legend(
+            [found[name] for name in order], order, loc="outside lower center", ncols=min(4, len(order))
+        )
+    if title:
+        figure.suptitle(title, parse_math=False)
+
+
+def words(name: str) -> str:
+    """A name as it stands in a figure; a dollar is a dollar there, not the start of a formula."""
+    return name.replace("_", " ").replace("$", r"\$")
+
 
 ResultRow = Mapping[str, Any]
 CLOSEST = 1.15  # how many times the last one named a length must be, to be named on an axis of doublings
@@ -35,23 +95,21 @@ def accuracy_by_length(
     rows: Iterable[ResultRow],
     trained: Mapping[str, int] | None = None,
     title: str = "",
-    lines: Sequence[str] = (),
     doubling: bool = False,
 ) -> Figure:
     """A panel for each task, a line for each method (and rule, where several are there); mean ± standard error.
 
-    The longest training length is a dashed upright; `lines` fixes the order of the legend; with `doubling`, every
-    doubling of the length takes the same width.
+    The longest training length is a dashed upright; with `doubling`, every doubling of the length takes the same
+    width.
     """
     groups = _by_task(rows)
-    names = [*lines, *dict.fromkeys(name for task in groups.values() for name in task)]
-    names = [name for name in dict.fromkeys(names) if any(name in task for task in groups.values())]
+    names = list(dict.fromkeys(name for task in groups.values() for name in task))
     with matplotlib.rc_context(fname=STYLE):
         figure, panels = panels_of(len(groups))
         for panel, (task, series) in zip(panels, groups.items(), strict=False):
-            for name in names:
+            for number, name in enumerate(names):
                 if name in series:
-                    _length_line(panel, names.index(name), name, series[name])
+                    _length_line(panel, number, name, series[name])
             panel.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
             if doubling:
                 _doubling(panel, sorted({length for values in series.values() for length in values}))
@@ -171,11 +229,8 @@ def training(metrics: Iterable[ResultRow], title: str = "") -> Figure:
         figure, (left, right) = panels_of(2)
         for number, seed in enumerate(sorted({row["seed"] for row in lines})):
             own = [row for row in lines if row["seed"] == seed and row["loss"] is not None]
-            look: dict[str, Any] = {
-                "color": COLOURS[number % len(COLOURS)],
-                "linewidth": 1,
-                "label": f"seed {seed}",
-            }
+            look: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "linewidth": 1}
+            look |= {"label": f"seed {seed}"}
             left.plot([row["step"] for row in own], [max(row["loss"], 1e-9) for row in own], **look)
             right.plot([row["step"] for row in own], [row["accuracy"] for row in own], **look)
         left.set(title="loss", xlabel="gradient step", yscale="log")
@@ -193,9 +248,7 @@ def programs(traces: Sequence[tuple[str, Sequence[str], Mapping[str, Sequence[Se
     Steps run down, positions across; a cell that changed since the step before is shaded.
     """
     with matplotlib.rc_context(fname=STYLE):
-        heights = [
-            sum(len(grid) for grid in variables.values()) + len(variables) + 2 for _, _, variables in traces
-        ]
+        heights = [sum(len(grid) + 1 for grid in variables.values()) + 2 for _, _, variables in traces]
         widths = [len(row) + 4 for _, row, _ in traces]
         figure = Figure(figsize=(0.3 * sum(widths) + 0.3, 0.27 * max(heights) + 0.3))
         panels = figure.subplots(1, len(traces), squeeze=False, width_ratios=widths)[0]

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from looped.figures.style import COLOURS, INK, STYLE
+from looped.figures.curves import COLOURS, INK, STYLE
 
 SweepSummary = Mapping[str, Any]
 UNIFORM, WORST = "uniform", "all families"
@@ -63,9 +63,10 @@ def _row(panel: Axes, number: int, each: SweepSummary, stops: Sequence[str], fir
             continue
         worst = reach.get((WORST, stop))
         colour = COLOURS[i % len(COLOURS)]
-        _bar(panel, y, 0.86 * thick, first, uniform, colour, pale=worst is not None)
-        if worst is not None:
-            _bar(panel, y, 0.86 * thick, first, worst, colour, pale=False)
+        for entry, strength in ((uniform, 1.0 if worst is None else 0.3), (worst, 1.0)):
+            if entry is not None and entry["L99"] is not None:
+                size: dict[str, Any] = {"height": 0.86 * thick, "left": first, "alpha": strength}
+                panel.barh(y, entry["L99"] - first, color=colour, linewidth=0, **size)
         strict = (worst or uniform)["L999"]
         if strict is not None:
             panel.plot([strict], [y], "D", color="white", markeredgecolor=INK, markeredgewidth=0.7, zorder=4)
@@ -75,19 +76,9 @@ def _row(panel: Axes, number: int, each: SweepSummary, stops: Sequence[str], fir
         (3.6, "white", "-"),
         (1.6, "#555555", TRAINED),
     ):  # white keeps it off the bars
-        panel.plot(
-            [each["trained"]] * 2, [top, bottom], color=colour, linestyle=dashes, linewidth=width, zorder=3
-        )
+        look: dict[str, Any] = {"color": colour, "linestyle": dashes, "linewidth": width}
+        panel.plot([each["trained"]] * 2, [top, bottom], zorder=3, **look)
     panel.plot([each["paper"]] * 2, [top, bottom], color=INK, linewidth=1.8, zorder=3)
-
-
-def _bar(
-    panel: Axes, y: float, thick: float, first: float, entry: SweepSummary, colour: str, *, pale: bool
-) -> None:
-    if entry["L99"] is not None:
-        panel.barh(
-            y, entry["L99"] - first, thick, left=first, color=colour, alpha=0.3 if pale else 1.0, linewidth=0
-        )
 
 
 def _label(panel: Axes, y: float, first: float, uniform: SweepSummary, worst: SweepSummary | None) -> None:
@@ -133,22 +124,12 @@ def _apart(marks: Sequence[int]) -> list[int]:
 def _legend(stops: Sequence[str], sweeps: Sequence[SweepSummary]) -> list[Patch | Line2D]:
     families = any(entry["inputs"] == WORST for each in sweeps for entry in each["reach"])
     rules = [Patch(color=COLOURS[i % len(COLOURS)], label=f"stop: {stop}") for i, stop in enumerate(stops)]
-    inputs = [
-        Patch(color=INK, label="L99, worst inputs" if families else "L99"),
-        *([Patch(color=INK, alpha=0.3, linewidth=0, label="L99, uniform")] if families else []),
-    ]
+    worst = ", worst inputs" if families else ""
     return [
         *rules,
-        *inputs,
-        Line2D(
-            [],
-            [],
-            marker="D",
-            linestyle="",
-            color="white",
-            markeredgecolor=INK,
-            label="L999, worst inputs" if families else "L999",
-        ),
+        Patch(color=INK, label=f"L99{worst}"),
+        *([Patch(color=INK, alpha=0.3, linewidth=0, label="L99, uniform")] if families else []),
+        Line2D([], [], marker="D", linestyle="", color="white", markeredgecolor=INK, label=f"L999{worst}"),
         Line2D([], [], color="#555555", linestyle=TRAINED, linewidth=1.6, label="trained to"),
         Line2D([], [], color=INK, linewidth=1.8, label="the paper"),
     ]

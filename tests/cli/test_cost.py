@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from looped.cli.cost import seconds
+from looped.cli.train import seconds
 from looped.model.weights import Layout
 from looped.training.recipes import make
 

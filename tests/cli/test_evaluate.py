@@ -7,13 +7,12 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 
 from looped import checkpoints, runs
-from looped.cli import discover, evaluate
+from looped.cli import evaluate
 from looped.errors import InputError
 from looped.evaluation.loading import parse_lengths
 from looped.evaluation.measure import work
@@ -134,12 +133,12 @@ def test_the_time_left_is_corrected_by_what_was_seen(monkeypatch: pytest.MonkeyP
     assert evaluate.TimeLeft([0.0, 0.0]).done() == "", "nothing is known"
 
 
-@pytest.mark.parametrize(("command", "module"), [("evaluate", evaluate), ("discover", discover)])
+@pytest.mark.parametrize("command", ["evaluate", "discover"])
 def test_what_is_measured_outlives_an_interruption(
-    cli: Cli, run: Path, command: str, module: ModuleType, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, run: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = {"evaluate": "measure", "discover": "discover"}[command]
-    whole, left = getattr(module, name), iter([True, False])
+    whole, left = getattr(evaluate, name), iter([True, False])
 
     def once(*words: object, **more: object) -> object:
         if not next(left):
@@ -147,7 +146,7 @@ def test_what_is_measured_outlives_an_interruption(
         return whole(*words, **more)
 
     unbroken = json.loads(cli(command, run, *FEW, "--json")[1])
-    monkeypatch.setattr(module, name, once)
+    monkeypatch.setattr(evaluate, name, once)
     code, out, err = cli(command, run, *FEW, "--json", "--out", "part.json")
     part = json.loads(out)
     assert code == 130

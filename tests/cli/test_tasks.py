@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from looped.cli.tasks import TasksArgs, run
+from looped.cli.tasks import TasksArgs, run_tasks
 from looped.tasks import TASKS
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -38,7 +38,7 @@ def test_the_answer_below_the_question_on_a_terminal(
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "160")
-    assert run(TasksArgs()) == 0
+    assert run_tasks(TasksArgs()) == 0
     lines = capsys.readouterr().out.splitlines()
     at = next(i for i, line in enumerate(lines) if "1 1 0 1 > #" in line)
     assert lines[at + 1].index("* * * * 1 #") == lines[at].index("1 1 0 1 > #")

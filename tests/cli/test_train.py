@@ -19,8 +19,7 @@ from rich.console import Console
 
 import looped
 from looped import runs
-from looped.cli.display import LiveTable
-from looped.cli.train import price
+from looped.cli.train import LiveTable, price
 from looped.experiments import queue
 from looped.training import __main__ as bare
 from looped.training.progress import Listener, Report, tracked
@@ -190,7 +189,7 @@ def test_cancelling_its_folder_saves_and_says_how_to_go_on(cli: Cli) -> None:
 
 
 def test_only_a_wish_that_comes_while_it_trains_is_heard(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("looped.cli.train.LOOK_S", 0.0)
+    monkeypatch.setattr("looped.experiments.queue.LOOK_S", 0.0)
     queue.cancel(Path("all"))
     assert "finished after 12 of 12 steps" in cli("train", *SMALL, "--out", "all/a")[2]
 
@@ -198,7 +197,7 @@ def test_only_a_wish_that_comes_while_it_trains_is_heard(cli: Cli, monkeypatch: 
         def report(self, report: Report) -> None:
             queue.cancel(Path("all"))
 
-    monkeypatch.setattr("looped.cli.display.listener", Cancels)
+    monkeypatch.setattr("looped.cli.train.listener", Cancels)
     for place in ("all/b", "all/c/"):
         assert "interrupted after 10 of 12 steps" in cli("train", *SMALL, "--out", place)[2]
     assert "finished after 12 of 12 steps" in cli("train", *SMALL, "--out", "other/d")[2]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from looped.experiments import worker
-from looped.experiments.backends.local import Local
+from looped.experiments.backends import Local
 from looped.experiments.plan import MeasurementPlan
 
 SMALL = (

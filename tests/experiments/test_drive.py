@@ -8,29 +8,27 @@ from pathlib import Path
 import pytest
 
 from looped.experiments import queue
-from looped.experiments.backends import Backend, BackendOptions, Handle
 from looped.experiments.queue import Job, Status
 from looped.experiments.runner import StatusListener, run_jobs
 
 
-class Scripted(Backend):
+class Scripted:
     """An engine that says what it was told to say."""
 
     def __init__(self, root: Path, script: list[list[Status] | type[BaseException]]) -> None:
-        super().__init__(root, BackendOptions())
+        self.root = root
         self.script, self.calls = list(script), []
 
-    def submit(self, jobs: Sequence[Job]) -> list[Handle]:
+    def submit(self, jobs: Sequence[Job]) -> None:
         self.calls.append("submit")
-        return [Handle(job, job.name) for job in jobs]
 
-    def poll(self, handles: Sequence[Handle]) -> list[Status]:
+    def poll(self) -> list[Status]:
         said = self.script.pop(0)
         if isinstance(said, list):
             return said
         raise said
 
-    def cancel(self, handles: Sequence[Handle]) -> None:
+    def cancel(self) -> None:
         self.calls.append("cancel")
 
     def close(self) -> None:

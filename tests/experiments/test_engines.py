@@ -119,27 +119,27 @@ def test_a_task_for_each_run_and_another_one_when_its_node_is_lost(
     ray: Cluster, three, tmp_path: Path
 ) -> None:
     engine = start("ray", tmp_path / "runs", BackendOptions(device="cpu", workers=2))
-    handles = engine.submit(three)
+    engine.submit(three)
     names = [job.name for job in three]
     assert ray.calls == [("init", "local", 2)]
-    assert [status.state for status in engine.poll(handles)] == ["queued"] * 3
+    assert [status.state for status in engine.poll()] == ["queued"] * 3
     assert list(ray.started) == names[:2], "no more than two at once"
     (words, log, folder, wish), share = ray.started[names[0]]
     assert words == [str(queue.queue_file(tmp_path / "runs", f"{names[0]}.json")), "--device", "cpu"]
     assert (log, folder, share) == (words[0][:-4] + "log", os.getcwd(), {"max_retries": 0, "num_cpus": 1})
     with files.lock(queue.queue_file(tmp_path / "runs", f"{names[0]}.lock")):
-        assert [status.state for status in engine.poll(handles)] == ["running", "queued", "queued"]
+        assert [status.state for status in engine.poll()] == ["running", "queued", "queued"]
     ray.started.clear()
     ray.ends = {names[0]: "NodeDiedError", names[1]: "WorkerCrashedError"}
-    statuses = engine.poll(handles)
+    statuses = engine.poll()
     assert [status.reason for status in statuses] == [
         "its node was lost", "lost by Ray (WorkerCrashedError)", "",
     ]  # fmt: skip
     assert sorted(ray.started) == sorted(names[:2])
     assert not Path(wish).exists()
-    engine.cancel(handles)
+    engine.cancel()
     assert Path(wish).exists()
-    assert [status.state for status in engine.poll(handles)] == ["cancelled"] * 3
+    assert [status.state for status in engine.poll()] == ["cancelled"] * 3
     engine.close()
     assert ray.calls[1:] == [("cancel", names[0], False), ("cancel", names[1], False), ("shutdown",)]
     assert not Path(wish).exists()
@@ -158,8 +158,9 @@ def test_a_run_that_never_gets_on_is_given_up(
     ray: Cluster, three, tmp_path: Path, end: object, times: int, reason: str
 ) -> None:
     engine = start("ray", tmp_path / "runs", BackendOptions(device="cpu"))
-    handles, count = engine.submit(three[:1]), 0
-    while (status := engine.poll(handles)[0]).state == "queued":
+    engine.submit(three[:1])
+    count = 0
+    while (status := engine.poll()[0]).state == "queued":
         count += 1
         ray.ends = {three[0].name: end}
     assert (status.state, status.reason, count) == ("failed", reason, times)

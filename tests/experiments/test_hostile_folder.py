@@ -11,8 +11,7 @@ import pytest
 import slurm_node
 
 from looped.experiments import child, queue
-from looped.experiments.backends import BackendOptions, environment, safe_path, start
-from looped.experiments.backends.local import Local
+from looped.experiments.backends import BackendOptions, Local, environment, safe_path, start
 from looped.experiments.backends.slurm import script
 from looped.experiments.queue import Job
 from looped.experiments.runner import run_jobs

@@ -17,8 +17,7 @@ from forked import FEW, strike, victim
 from looped import files, runs
 from looped.errors import InputError
 from looped.experiments import backends, queue, results
-from looped.experiments.backends import BackendEntry, BackendOptions
-from looped.experiments.backends.local import Local, slots
+from looped.experiments.backends import BackendEntry, BackendOptions, Local, slots
 from looped.experiments.plan import MeasurementPlan
 from looped.experiments.queue import Job
 from looped.experiments.runner import StatusListener, run_jobs

@@ -10,7 +10,7 @@ import torch
 from forked import FEW
 
 from looped.experiments import queue, results
-from looped.experiments.backends import KILLS, LOST, BackendOptions, Pool, WorkerEnd
+from looped.experiments.backends import KILLS, LOST, Backend, BackendOptions, WorkerEnd
 from looped.experiments.plan import MeasurementPlan
 from looped.experiments.queue import Job, Status
 from looped.training.trainer import Cadence, train
@@ -18,7 +18,7 @@ from looped.training.trainer import Cadence, train
 MANY = MeasurementPlan(tuple(range(1, 2 * KILLS)), samples=2)
 
 
-class OneByOne(Pool):
+class OneByOne(Backend):
     """Starts one worker at a time, which does what it is told and is gone at the next look."""
 
     def __init__(self, root: Path, work: Callable[[], int], workers: int = 1) -> None:
@@ -70,8 +70,8 @@ def measure(root: Path, job: Job, plan: MeasurementPlan, most: int) -> int:
 
 def last_word(engine: OneByOne, job: Job) -> Status:
     """How a job ends."""
-    handles = engine.submit([job])
-    while (status := engine.poll(handles)[0]).state not in ("done", "failed"):
+    engine.submit([job])
+    while (status := engine.poll()[0]).state not in ("done", "failed"):
         assert engine.deaths < 100
     return status
 
@@ -107,5 +107,6 @@ def test_plans_that_are_measured_are_counted_before_a_job_is_done(small, root: P
     measure(root, job, FEW, len(FEW.lengths))
     for room, state in ((0, "queued"), (1, "running")):
         engine = OneByOne(root, lambda: LOST, room)
-        (status,) = engine.poll(engine.submit([job]))
+        engine.submit([job])
+        (status,) = engine.poll()
         assert (status.state, status.step, status.measured) == (state, 30, 1)

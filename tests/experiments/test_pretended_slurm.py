@@ -12,7 +12,7 @@ import pytest
 
 from looped.errors import InputError
 from looped.experiments import queue
-from looped.experiments.backends import LOST, BackendOptions, Handle, WorkerEnd, slurm, start
+from looped.experiments.backends import LOST, BackendOptions, WorkerEnd, slurm, start
 from looped.experiments.backends.slurm import Slurm, rows, sbatch_words, script
 from looped.experiments.runner import run_jobs
 
@@ -55,35 +55,34 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     return Fake(folder)
 
 
-def submitted(tmp_path: Path, batch, options: BackendOptions | None = None) -> tuple[Slurm, list[Handle]]:
+def submitted(tmp_path: Path, batch, options: BackendOptions | None = None) -> Slurm:
     engine = start("slurm", tmp_path / "runs", options)
-    return engine, engine.submit(batch)
+    engine.submit(batch)
+    return engine
 
 
-def states(engine: Slurm, handles: list[Handle]) -> list[tuple[str, str]]:
-    return [(status.state, status.reason) for status in engine.poll(handles)]
+def states(engine: Slurm) -> list[tuple[str, str]]:
+    return [(status.state, status.reason) for status in engine.poll()]
 
 
 def test_runs_become_one_array(fake: Fake, three, tmp_path: Path) -> None:
-    engine, handles = submitted(
-        tmp_path, three, BackendOptions(2, "cuda", sbatch=("partition=gpu", "exclusive"))
-    )
-    assert states(engine, handles) == [("queued", "")] * 3
+    engine = submitted(tmp_path, three, BackendOptions(2, "cuda", sbatch=("partition=gpu", "exclusive")))
+    assert states(engine) == [("queued", "")] * 3
     words = fake.heard("sbatch.words")
     assert {"--requeue", "--array=0-2%2", "--partition=gpu", "--exclusive", "--gres=gpu:1"} <= set(words)
     queue_file = tmp_path / "runs" / ".jobs"
     assert [(queue_file / f"{job.name}.slurm").read_text() for job in three] == ["12_0\n", "12_1\n", "12_2\n"]
     fake.says("queue", "12_0 RUNNING 0 None\n12_1 PENDING 0 Resources\n12_2 REQUEUED 0 BeginTime")
-    assert states(engine, handles) == [
+    assert states(engine) == [
         ("running", ""),
         ("queued", "waits in Slurm: Resources"),
         ("queued", "waits in Slurm: BeginTime"),
     ]
     assert len(fake.heard("sbatch.times")) == 1
-    engine.cancel(handles)
+    engine.cancel()
     assert sorted(fake.heard("cancelled")) == ["12_0", "12_1", "12_2"]
     fake.says("queue", "12_0 CANCELLED 15 None\n12_1 CANCELLED 0 None\n12_2 CANCELLED 0 None")
-    assert states(engine, handles) == [("cancelled", "")] * 3
+    assert states(engine) == [("cancelled", "")] * 3
 
 
 def test_the_script_starts_the_worker_of_its_task(three, tmp_path: Path) -> None:
@@ -107,11 +106,11 @@ def test_the_script_starts_the_worker_of_its_task(three, tmp_path: Path) -> None
 def test_a_task_that_was_lost_is_submitted_again_and_one_cancelled_by_hand_is_not(
     fake: Fake, three, tmp_path: Path
 ) -> None:
-    engine, handles = submitted(tmp_path, three)
-    engine.poll(handles)
+    engine = submitted(tmp_path, three)
+    engine.poll()
     fake.says("number", "13;cluster")
     fake.says("queue", "12_0 TIMEOUT 0 TimeLimit\n12_1 CANCELLED 0 None")  # 12_2 is not known any more
-    assert states(engine, handles) == [
+    assert states(engine) == [
         ("queued", "Slurm says TIMEOUT"),
         ("cancelled", "cancelled in Slurm"),
         ("queued", "gone from Slurm's queue"),
@@ -121,14 +120,14 @@ def test_a_task_that_was_lost_is_submitted_again_and_one_cancelled_by_hand_is_no
 
 
 def test_exit_statuses_are_judged_as_everywhere(fake: Fake, three, tmp_path: Path) -> None:
-    engine, handles = submitted(tmp_path, three[:2])
+    engine = submitted(tmp_path, three[:2])
     for number in ("12", "13", "14"):
         fake.says("number", number)
-        engine.poll(handles)
+        engine.poll()
         if number == "12":
             queue.fail(tmp_path / "runs", three[1].name, "no such thing")
         fake.says("queue", f"{number}_0 FAILED 256 NonZeroExitCode\n{number}_1 FAILED 512 NonZeroExitCode")
-    assert states(engine, handles) == [
+    assert states(engine) == [
         ("failed", "its worker ended with status 1 (see its log) (3 times without getting on)"),
         ("failed", "no such thing"),
     ]
@@ -138,14 +137,14 @@ def test_exit_statuses_are_judged_as_everywhere(fake: Fake, three, tmp_path: Pat
 def test_a_later_driver_finds_the_array_and_what_is_over_counts_no_more(
     fake: Fake, three, tmp_path: Path
 ) -> None:
-    engine, handles = submitted(tmp_path, three)
-    engine.poll(handles)
+    engine = submitted(tmp_path, three)
+    engine.poll()
     fake.says(
         "queue", "12_0 RUNNING 0 None\n12_1 PENDING 0 Priority\n12_2 NODE_FAIL 0 None\n7_0 RUNNING 0 None"
     )
     fake.says("number", "20")
-    second, handles = submitted(tmp_path, three)
-    assert [state for state, _ in states(second, handles)] == ["running", "queued", "queued"]
+    second = submitted(tmp_path, three)
+    assert [state for state, _ in states(second)] == ["running", "queued", "queued"]
     assert second._ids == {three[0].name: "12_0", three[1].name: "12_1", three[2].name: "20_0"}
     assert "--array=0-0" in fake.heard("sbatch.words")
 
@@ -155,28 +154,28 @@ def test_what_a_driver_left_may_be_anything(fake: Fake, three, tmp_path: Path, l
     path = queue.queue_file(tmp_path / "runs", f"{three[0].name}.slurm")
     os.mkfifo(path) if left is None else path.write_bytes(left)
     fake.says("queue", "12_0 RUNNING 0 None")
-    engine, _ = submitted(tmp_path, three)
+    engine = submitted(tmp_path, three)
     assert engine._ids == {}
 
 
 def test_a_slurm_that_does_not_answer_is_waited_for(fake: Fake, three, tmp_path: Path) -> None:
-    engine, handles = submitted(tmp_path, three[:2])
-    engine.poll(handles)
+    engine = submitted(tmp_path, three[:2])
+    engine.poll()
     fake.says("queue", "12_0 RUNNING 0 None\n12_1 RUNNING 0 None")
-    engine.poll(handles)
+    engine.poll()
     fake.says("down", "")
-    assert [state for state, _ in states(engine, handles)] == ["running", "running"]
+    assert [state for state, _ in states(engine)] == ["running", "running"]
     (fake.folder / "down").unlink()
     fake.says("queue", "12_0 PREEMPTED 0 None\n12_1 RUNNING 0 None")
     fake.says("refused", "Batch job submission failed: too many jobs")
-    assert [state for state, _ in states(engine, handles)] == ["queued", "running"]
-    assert states(engine, handles)[0] == (
+    assert [state for state, _ in states(engine)] == ["queued", "running"]
+    assert states(engine)[0] == (
         "queued",
         "sbatch: error: Batch job submission failed: too many jobs",
     )
     (fake.folder / "refused").unlink()
     time.sleep(0.01)
-    engine.poll(handles)
+    engine.poll()
     assert three[0].name in engine._ids
 
 
@@ -195,11 +194,11 @@ def test_many_runs_are_several_arrays(
     fake: Fake, three, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slurm, "ARRAY", 2)
-    engine, handles = submitted(tmp_path, three)
+    engine = submitted(tmp_path, three)
     fake.says("queue", "12_0 PENDING 0 None\n12_1 PENDING 0 None\n13_0 PENDING 0 None")
-    engine.poll(handles)
+    engine.poll()
     fake.says("number", "13")
-    engine.poll(handles)
+    engine.poll()
     assert sorted(engine._ids.values()) == ["12_0", "12_1", "13_0"]
 
 

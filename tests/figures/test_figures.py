@@ -61,11 +61,6 @@ def test_lines_are_told_apart_by_rule_where_there_are_several() -> None:
     assert labels == {"fop-loop-adaptive, oracle", "fop-loop-adaptive, converged"}
 
 
-def test_the_order_of_the_legend_can_be_given() -> None:
-    figure = figures.accuracy_by_length(ROWS, lines=["ntp", "fop-loop-adaptive", "not there"])
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ntp", "fop-loop-adaptive"]
-
-
 @pytest.mark.parametrize(("trained", "side"), [(5, "left"), (10, "left"), (50, "right")])
 def test_the_training_length_is_told_where_there_is_room(trained: int, side: str) -> None:
     rows = [row(length=length) for length in (5, 10, 50, 100)]

@@ -29,6 +29,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import itertools
 import json
 import re
 import time
@@ -114,9 +115,9 @@ def _folders(paths: Sequence[Path]) -> list[_Seeds]:
     found: dict[tuple[Path, str, int], _Seeds] = {}
     for file in files:
         trained = runs.load_seed(file)
-        data = serial.to_json(trained.config)
-        own = {key: value for key, value in data.items() if key != "seeds" and (key, value) != ("block", "")}
-        config = json.dumps(own, sort_keys=True)
+        fields = serial.to_json(trained.config).items()
+        told = {key: value for key, value in fields if key != "seeds" and (key, value) != ("block", "")}
+        config = json.dumps(told, sort_keys=True)
         same = 0  # files of one folder may hold the same seed twice: those are different models
         while (file.parent, config, same) in found:
             if trained.seed not in {each.seed for each in found[file.parent, config, same].seeds}:
@@ -185,10 +186,8 @@ def lengths_of(subject: Subject, settings: SweepSettings) -> tuple[int, ...]:
 
 def families_of(subject: Subject, settings: SweepSettings) -> tuple[str, ...]:
     """The input distributions, uniform first; `all` stands for every one of the task."""
-    named = [
-        each for name in settings.families for each in (subject.task.families if name == ALL else [name])
-    ]
-    return tuple(dict.fromkeys([UNIFORM, *named]))
+    named = [subject.task.families if name == ALL else (name,) for name in settings.families]
+    return tuple(dict.fromkeys([UNIFORM, *itertools.chain(*named)]))
 
 
 def stops_of(subject: Subject, settings: SweepSettings) -> tuple[str, ...]:
@@ -252,20 +251,21 @@ def _exclusive(out: Path) -> Iterator[None]:
 
 def enter(models: Sequence[SweptModel], settings: SweepSettings, record: SweepRecord) -> None:
     """Check all that is asked for, before any work, and make the models known to the record."""
+    planned = []
     for each in models:
         subject = each.subject
         lengths, stops = lengths_of(subject, settings), stops_of(subject, settings)
-        for family in families_of(subject, settings):
+        families = families_of(subject, settings)
+        for family in families:
             check(subject, lengths, settings.samples, stops=stops, family=family)
-    for each in models:
-        subject = each.subject
         about = {
             **each.origin, "task": subject.task.name, "method": subject.method.name, "recipe": subject.recipe,
             "trained": subject.trained_max_length, "paper": subject.task.paper.test_length,
-            "floor": settings.floor, "lengths": lengths_of(subject, settings),
-            "stops": stops_of(subject, settings), "families": families_of(subject, settings),
+            "floor": settings.floor, "lengths": lengths, "stops": stops, "families": families,
         }  # fmt: skip
-        record.enter(each.key, about)
+        planned.append((each.key, about))
+    for key, about in planned:
+        record.enter(key, about)
 
 
 def sweep(
@@ -277,91 +277,84 @@ def sweep(
     enough: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Measure what is missing, a length of all models before the next; False if `enough` said to stop."""
-    given_up: dict[str, set[str]] = {each.key: set() for each in models}
-    for length in sorted({n for each in models for n in lengths_of(each.subject, settings)}):
-        for each in models:
-            lengths, lost = lengths_of(each.subject, settings), given_up[each.key]
-            if length not in lengths or UNIFORM in lost:
+    sweeps = [_ModelSweep(each, settings, record, enough) for each in models]
+    for length in sorted({n for each in sweeps for n in each.lengths}):
+        for each in sweeps:
+            if length not in each.lengths or UNIFORM in each.lost:
                 continue
-            if not _sweep_length(each, length, lost, settings, record, on_length, enough):
+            if not each.measure(length, on_length):
                 return False
-            if length == lengths[-1] or UNIFORM in lost:
-                families, stops = families_of(each.subject, settings), stops_of(each.subject, settings)
-                record.finish(each.key, lengths=lengths, families=families, stops=stops)
+            if length == each.lengths[-1] or UNIFORM in each.lost:
+                record.finish(each.key, lengths=each.lengths, families=each.families, stops=each.stops)
     return True
 
 
-def _sweep_length(
-    model: SweptModel,
-    length: int,
-    lost: set[str],
-    settings: SweepSettings,
-    record: SweepRecord,
-    on_length: Callable[[LengthDone], None],
-    enough: Callable[[], bool],
-) -> bool:
-    """One length, without the input distributions that are lost; adds to those. False if it was stopped."""
-    stops = stops_of(model.subject, settings)
-    for family in families_of(model.subject, settings):
-        if lost & {family, UNIFORM}:
-            continue
-        begun = time.monotonic()
-        there = _is_there(model, length, family, settings, record)
-        if not there and (enough() or not _measure(model, length, family, settings, record, enough)):
-            return False
-        rows = record.found(model.key, length, family, stops)
-        on_length(LengthDone(model.key, length, family, rows, None if there else time.monotonic() - begun))
-        if max(row["accuracy"] for row in rows) < settings.floor:
-            lost.add(family)
-    return True
+class _ModelSweep:
+    """What is measured of one model, and the input distributions that are given up."""
 
+    def __init__(
+        self, model: SweptModel, settings: SweepSettings, record: SweepRecord, enough: Callable[[], bool]
+    ) -> None:
+        self.key, self.subject, self.settings, self.record = model.key, model.subject, settings, record
+        self.lengths, self.stops = lengths_of(model.subject, settings), stops_of(model.subject, settings)
+        self.families = families_of(model.subject, settings)
+        self.lost: set[str] = set()
+        self.enough = enough
 
-def _is_there(
-    model: SweptModel, length: int, family: str, settings: SweepSettings, record: SweepRecord
-) -> bool:
-    stops = stops_of(model.subject, settings)
-    rows = record.holds(model.key, length, family, stops, settings.samples)
-    if not _wants_steps(model, family, settings):
-        return rows
-    return rows and record.holds_steps(model.key, length, settings.step_samples)
+    def measure(self, length: int, on_length: Callable[[LengthDone], None]) -> bool:
+        """One length, without the input distributions that are lost; adds to those. False if it was stopped."""
+        for family in self.families:
+            if self.lost & {family, UNIFORM}:
+                continue
+            begun = time.monotonic()
+            lacks_rows = not self.record.holds(self.key, length, family, self.stops, self.settings.samples)
+            lacks_steps = self._lacks_steps(length, family)
+            there = not (lacks_rows or lacks_steps)
+            if not there and self.enough():
+                return False
+            if lacks_rows and not self._measure_rows(length, family):
+                return False
+            if lacks_steps and not self._measure_steps(length):
+                return False
+            rows = self.record.found(self.key, length, family, self.stops)
+            on_length(LengthDone(self.key, length, family, rows, None if there else time.monotonic() - begun))
+            if max(row["accuracy"] for row in rows) < self.settings.floor:
+                self.lost.add(family)
+        return True
 
+    def _lacks_steps(self, length: int, family: str) -> bool:
+        samples = self.settings.step_samples
+        wanted = family == UNIFORM and has_steps(self.subject) and samples > 0
+        return wanted and not self.record.holds_steps(self.key, length, samples)
 
-def _wants_steps(model: SweptModel, family: str, settings: SweepSettings) -> bool:
-    return family == UNIFORM and has_steps(model.subject) and settings.step_samples > 0
-
-
-def _measure(
-    model: SweptModel,
-    length: int,
-    family: str,
-    settings: SweepSettings,
-    record: SweepRecord,
-    enough: Callable[[], bool],
-) -> bool:
-    """Measure what is missing of one length and input distribution; False if it was stopped."""
-    subject, key, seed = model.subject, model.key, settings.seed
-    stops, samples = stops_of(subject, settings), settings.samples
-    facts = dict(devices.facts(subject.weights.embed.device))
-    if not record.holds(key, length, family, stops, samples):
-        part = _Unfinished(record, [key, length, family, samples, *stops], enough)
+    def _measure_rows(self, length: int, family: str) -> bool:
+        subject, samples = self.subject, self.settings.samples
+        part = _Unfinished(self.record, [self.key, length, family, samples, *self.stops], self.enough)
         with part.kept():
             rows = measure_length(
-                subject, length, samples,
-                seed=seed, rules=check(subject, [length], samples, stops=stops, family=family), family=family,
+                subject, length, samples, seed=self.settings.seed,
+                rules=check(subject, [length], samples, stops=self.stops, family=family), family=family,
                 max_steps=2 * oracle_steps(subject, length), state=part.state, pause=part.pause,
             )  # fmt: skip
-        if rows is None:
-            return False
-        record.put(key, [row.as_dict() for row in rows], seconds=part.seconds, facts=facts)
-    samples = settings.step_samples
-    if _wants_steps(model, family, settings) and not record.holds_steps(key, length, samples):
-        part = _Unfinished(record, [key, length, "steps", samples], enough)
+        if rows is not None:
+            self.record.put(
+                self.key, [row.as_dict() for row in rows], seconds=part.seconds, facts=self._facts()
+            )
+        return rows is not None
+
+    def _measure_steps(self, length: int) -> bool:
+        samples, seed = self.settings.step_samples, self.settings.seed
+        part = _Unfinished(self.record, [self.key, length, "steps", samples], self.enough)
         with part.kept():
-            steps = measure_steps(subject, length, samples, seed=seed, state=part.state, pause=part.pause)
-        if steps is None:
-            return False
-        record.put(key, steps=steps, seconds=part.seconds, facts=facts)
-    return True
+            steps = measure_steps(
+                self.subject, length, samples, seed=seed, state=part.state, pause=part.pause
+            )
+        if steps is not None:
+            self.record.put(self.key, steps=steps, seconds=part.seconds, facts=self._facts())
+        return steps is not None
+
+    def _facts(self) -> Json:
+        return dict(devices.facts(self.subject.weights.embed.device))
 
 
 class _Unfinished:

@@ -16,9 +16,10 @@ every shorter length counts too: a model that fails at 60 and is right at 100 by
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +74,13 @@ class SweepRecord:
             self.rows, self.steps = data["rows"], data["steps"]
             self.unfinished = data.get("unfinished")
 
-    def enter(self, key: str, about: Mapping[str, object]) -> None:
+    def enter(self, key: str, about: Json) -> None:
         """Make a run known, or widen what is planned for it."""
         old = self.runs.get(key, {})
-        lengths = sorted({*old.get("lengths", ()), *_list(about["lengths"])})
-        lists = {name: _joined(old.get(name, ()), _list(about[name])) for name in ("stops", "families")}
+        lists = {name: _joined(old.get(name, ()), about[name]) for name in ("lengths", "stops", "families")}
         spent = {"wall_seconds": old.get("wall_seconds", 0.0)}
         spent |= {name: old.get(name, []) for name in MEASURED}
-        plan = {"lengths": lengths, **lists}
+        plan = lists | {"lengths": sorted(lists["lengths"])}
         complete = bool(old.get("complete")) and all(old[name] == plan[name] for name in plan)
         self.runs[key] = {**about, **plan, **spent, "complete": complete}
 
@@ -90,24 +90,17 @@ class SweepRecord:
 
     def holds_steps(self, key: str, length: int, samples: int) -> bool:
         """Whether every seed's steps have been looked at with that many samples or more."""
-        have = {each["seed"] for each in self.steps
-                if (each["run"], each["length"]) == (key, length) and each["samples"] >= samples}  # fmt: skip
-        return have >= set(self.runs[key]["seeds"])
+        there = [each for each in self.steps if (each["run"], each["length"]) == (key, length)]
+        return {each["seed"] for each in there if each["samples"] >= samples} >= set(self.runs[key]["seeds"])
 
     def holds(self, key: str, length: int, family: str, stops: Sequence[str], samples: int) -> bool:
         """Whether a length has been measured, for every rule and seed, with that many samples or more."""
-        have = {(row["stop"], row["seed"]) for row in self.found(key, length, family, stops)
-                if row["samples"] >= samples}  # fmt: skip
+        there = [row for row in self.found(key, length, family, stops) if row["samples"] >= samples]
+        have = {(row["stop"], row["seed"]) for row in there}
         return have >= {(stop, seed) for stop in stops for seed in self.runs[key]["seeds"]}
 
     def put(
-        self,
-        key: str,
-        rows: Sequence[Json] = (),
-        steps: Sequence[Json] = (),
-        *,
-        seconds: float,
-        facts: Mapping[str, Any],
+        self, key: str, rows: Sequence[Json] = (), steps: Sequence[Json] = (), *, seconds: float, facts: Json
     ) -> None:
         """Add the rows of a length, or what its steps show, in place of older ones, and write the file."""
         if rows:
@@ -154,13 +147,11 @@ class SweepRecord:
     def as_dict(self) -> Json:
         """What the file holds."""
         order = {key: i for i, key in enumerate(self.runs)}
-        families = {
-            key: {name: i for i, name in enumerate(run["families"])} for key, run in self.runs.items()
-        }
 
         def place(row: Json) -> tuple[int, int, int]:
             key, length, family = _place(row)
-            return order[key], length, families[key].get(family, -1)
+            families = self.runs[key]["families"]
+            return order[key], length, families.index(family) if family in families else -1
 
         return {
             "provenance": {**self.facts, "runs": list(self.runs.values())},
@@ -176,11 +167,7 @@ class SweepRecord:
         run = self.runs[key]
         rows = [row for row in self.rows if row["run"] == key]
         measured = {(row["length"], row.get("family", UNIFORM)) for row in rows}
-        missing = {
-            length: names
-            for length in run["lengths"]
-            if (names := [name for name in run["families"] if (length, name) not in measured])
-        }
+        missing = {n: [name for name in run["families"] if (n, name) not in measured] for n in run["lengths"]}
         return {
             "run": key,
             **{name: run.get(name) for name in ("task", "method", "recipe", "seeds", "trained", "paper")},
@@ -189,7 +176,9 @@ class SweepRecord:
             "families": run["families"],
             "complete": run["complete"],
             "reach": reaches(rows, run["lengths"], run["seeds"], run["families"], run["stops"]),
-            "not_measured": [{"length": length, "families": names} for length, names in missing.items()],
+            "not_measured": [
+                {"length": length, "families": names} for length, names in missing.items() if names
+            ],
         }
 
     def write(self) -> None:
@@ -215,11 +204,6 @@ def _place(row: Json) -> tuple[str, int, str]:
     return row["run"], row["length"], row.get("family", UNIFORM)
 
 
-def _list(value: object) -> list[Any]:
-    assert isinstance(value, list | tuple)
-    return list(value)
-
-
 def _joined(old: Iterable[Any], new: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys([*old, *new]))
 
@@ -237,31 +221,21 @@ class FirstFailure:
     seed: int
     accuracy: float | None  # None: it was not measured
 
-    def as_dict(self) -> dict[str, object]:
-        """As result files hold it."""
-        return {"length": self.length, "family": self.family, "seed": self.seed, "accuracy": self.accuracy}
-
 
 def reach(
-    rows: Iterable[MeasuredRow],
-    lengths: Iterable[int],
-    seeds: Sequence[int],
-    families: Sequence[str],
-    stop: str,
+    rows: Iterable[MeasuredRow], lengths: Iterable[int], seeds: Sequence[int], families: Sequence[str], stop: str,
     thousandths: int,
-) -> tuple[int | None, FirstFailure | None]:
+) -> tuple[int | None, FirstFailure | None]:  # fmt: skip
     """The longest length that counts (None: not even the first) and what failed after it (None: nothing)."""
-    cells = {
-        (row["length"], row.get("family", UNIFORM), row["seed"]): row for row in rows if row["stop"] == stop
-    }
+    own = [row for row in rows if row["stop"] == stop]
+    cells = {(row["length"], row.get("family", UNIFORM), row["seed"]): row for row in own}
     best = None
     for length in sorted(lengths):
         ends = []
-        for family in families:
-            for seed in seeds:
-                row = cells.get((length, family, seed))
-                if row is None or not _holds(row, thousandths):
-                    ends.append(FirstFailure(length, family, seed, None if row is None else row["accuracy"]))
+        for family, seed in itertools.product(families, seeds):
+            row = cells.get((length, family, seed))
+            if row is None or not _holds(row, thousandths):
+                ends.append(FirstFailure(length, family, seed, None if row is None else row["accuracy"]))
         if ends:
             return best, min(ends, key=lambda end: 2.0 if end.accuracy is None else end.accuracy)
         best = length
@@ -275,12 +249,9 @@ def _holds(row: MeasuredRow, thousandths: int) -> bool:
 
 
 def reaches(
-    rows: Sequence[MeasuredRow],
-    lengths: Sequence[int],
-    seeds: Sequence[int],
-    families: Sequence[str],
+    rows: Sequence[MeasuredRow], lengths: Sequence[int], seeds: Sequence[int], families: Sequence[str],
     stops: Sequence[str],
-) -> list[dict[str, object]]:
+) -> list[dict[str, object]]:  # fmt: skip
     """L99 and L999 of one model for every rule, on uniform inputs and on all, as result files hold them."""
     found: list[dict[str, object]] = []
     for inputs, drawn in ((UNIFORM_INPUTS, (UNIFORM,)), (ALL_INPUTS, families)):
@@ -291,7 +262,7 @@ def reaches(
             for name, thousandths in LEVELS.items():
                 longest, end = reach(rows, lengths, seeds, drawn, stop, thousandths)
                 entry[name] = longest
-                entry[f"{name}_ended_by"] = None if end is None else end.as_dict()
+                entry[f"{name}_ended_by"] = None if end is None else asdict(end)
             entry["L99_by_seed"] = {
                 str(seed): reach(rows, lengths, [seed], drawn, stop, LEVELS["L99"])[0] for seed in seeds
             }

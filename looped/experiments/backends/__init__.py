@@ -1,13 +1,13 @@
-"""Backends that run jobs: one small interface, the scheduling they share, and a row for each of them.
+"""Backends that run jobs: the scheduling they share, worker processes on this machine, and a row for each backend.
 
 A backend gets jobs from the queue of a folder (`queue.put`) and runs `worker.py` for each until it is done, has failed
 for good or is cancelled. The status of a job is in its folder; a backend adds what only it knows: what is waiting, and
 that a worker was lost and another one started. A further backend is a module with a class and a row in `BACKENDS`;
 packages it needs are an extra of the project.
 
-`Pool` decides which jobs wait, which are started, and what follows from how a worker ended; a backend says in five
-methods how workers are started. A worker that dies is started again and goes on from its last checkpoint, or from the
-last length it has measured. Its job is given up when it dies repeatedly without progress, or cannot be done.
+`Backend` decides which jobs wait, which are started, and what follows from how a worker ended; its subclasses say in
+five methods how workers are started. A worker that dies is started again and goes on from its last checkpoint, or from
+the last length it has measured. Its job is given up when it dies repeatedly without progress, or cannot be done.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -22,11 +24,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
+from typing import IO
+
+import torch
 
 import looped
-from looped import files, runs
+from looped import devices, files, registry, runs
 from looped.errors import InputError
-from looped.experiments import queue
+from looped.experiments import child, queue
 from looped.experiments.queue import Job, Status
 from looped.experiments.worker import CRASHED, FULL, HELD, IMPOSSIBLE
 
@@ -48,37 +53,6 @@ class BackendOptions:
 
 
 @dataclass(frozen=True)
-class Handle:
-    """A submitted job."""
-
-    job: Job
-    number: str  # by which the engine knows it
-
-
-class Backend(ABC):
-    """Runs jobs of one folder."""
-
-    def __init__(self, root: Path, options: BackendOptions) -> None:
-        self.root, self.options = root, options
-
-    @abstractmethod
-    def submit(self, jobs: Sequence[Job]) -> list[Handle]:
-        """Take jobs in, to be run in this order as far as there is room."""
-
-    @abstractmethod
-    def poll(self, handles: Sequence[Handle]) -> list[Status]:
-        """How they stand now; also the moment at which an engine does its work. Never waits."""
-
-    @abstractmethod
-    def cancel(self, handles: Sequence[Handle]) -> None:
-        """Ask those that run to save and stop, and start none of the others; `poll` tells when it is so."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of everything; what still runs is asked to save and stop."""
-
-
-@dataclass(frozen=True)
 class BackendEntry:
     """Where an engine is and what it needs."""
 
@@ -91,7 +65,7 @@ class BackendEntry:
 
 
 BACKENDS: dict[str, BackendEntry] = {
-    "local": BackendEntry("looped.experiments.backends.local", "Local"),
+    "local": BackendEntry("looped.experiments.backends", "Local"),
     "ray": BackendEntry("looped.experiments.backends.ray", "Ray", package="ray", extra="ray", takes=("address",)),
     "slurm": BackendEntry(
         "looped.experiments.backends.slurm", "Slurm",
@@ -163,16 +137,16 @@ class PoolJob:
         self.results = queue.result_files(self.job)
 
 
-class Pool(Backend):
-    """Starts waiting jobs where there is room, and those again whose worker died."""
+class Backend(ABC):
+    """Runs jobs of one folder: starts those that wait where there is room, and those again whose worker died."""
 
     def __init__(self, root: Path, options: BackendOptions) -> None:
-        super().__init__(root, options)
+        self.root, self.options = root, options
         self.tasks: dict[str, PoolJob] = {}
         self._queue: deque[str] = deque()
         self._cancelled = False
 
-    # --- what an engine says ------------------------------------------------------------------------------
+    # --- what a subclass says -----------------------------------------------------------------------------
     @abstractmethod
     def room(self) -> int:
         """How many more workers may be started now."""
@@ -191,53 +165,49 @@ class Pool(Backend):
 
     @abstractmethod
     def release(self, names: Sequence[str]) -> None:
-        """End the workers of these jobs, which did not stop in time, and lets go of everything."""
+        """End the workers of these jobs, which did not stop in time, and let go of everything."""
 
     def waiting_for(self, name: str) -> str | None:
         """What a started job still waits for; None once its worker runs."""
         return None
 
-    # --- an engine's four methods -------------------------------------------------------------------------
-    def submit(self, jobs: Sequence[Job]) -> list[Handle]:
-        """Queue jobs."""
+    # --- what the runner asks -----------------------------------------------------------------------------
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Take jobs in, to be run in this order as far as there is room."""
         for job in jobs:
             assert job.name not in self.tasks, f"{job.name} was submitted twice"
             self.tasks[job.name] = PoolJob(job)
             self._queue.append(job.name)
-        return [Handle(job, job.name) for job in jobs]
 
-    def poll(self, handles: Sequence[Handle]) -> list[Status]:
-        """Notice deaths, fill the room there is, and say how everything stands."""
+    def poll(self) -> list[Status]:
+        """Notice deaths, fill the room there is, and say how every job stands now. Never waits."""
         self._collect_ended()
         self._fill()
-        return [self._status(self.tasks[handle.number]) for handle in handles]
+        return [self._status(task) for task in self.tasks.values()]
 
-    def cancel(self, handles: Sequence[Handle]) -> None:
-        """Ask those that were started once, and forget the others."""
+    def cancel(self) -> None:
+        """Ask those that run to save and stop, and start none of the others; `poll` tells when it is so."""
         self._collect_ended()
-        names = {handle.number for handle in handles}
-        self._queue = deque(name for name in self._queue if name not in names)
+        self._queue.clear()
         self._cancelled = True
-        for task in (self.tasks[name] for name in names):
+        for task in self.tasks.values():
             if not task.started and task.ended is None:
                 task.ended = replace(queue.status_of(self.root, task.job), state="cancelled")
-        self.request_stop([name for name in self._started() if name in names])
+        self.request_stop(self._started())
 
     def close(self) -> None:
         """Wait until all workers have saved, then end those that have not."""
         if not self._cancelled:
-            self.cancel([Handle(task.job, name) for name, task in self.tasks.items()])
+            self.cancel()
         deadline = time.monotonic() + GRACE_S
         while self._started() and time.monotonic() < deadline:
             self._collect_ended()
             time.sleep(0.02)
         self.release(self._started())
 
-    def adopt(self, names: Sequence[str]) -> None:
-        """Take jobs for started, whose workers an earlier driver has left behind."""
-        for name in names:
-            self._queue.remove(name)
-            self.tasks[name].started = True
+    def worker_words(self, name: str, device: str) -> list[str]:
+        """The arguments of a job's worker."""
+        return [str(queue.queue_file(self.root, f"{name}.json")), "--device", device, *registry.named_files()]
 
     # --- the book-keeping ---------------------------------------------------------------------------------
     def _started(self) -> list[str]:
@@ -283,7 +253,7 @@ class Pool(Backend):
             self._retry_or_fail(task, end, standing)
 
     def _retry_or_fail(self, task: PoolJob, end: WorkerEnd, standing: Status) -> None:
-        """Give a job up, or queues it again."""
+        """Give a job up, or queue it again."""
         step = queue.saved_step(self.root / task.job.name / runs.STATE) or 0
         got = step, standing.measured, queue.kept_lengths(self.root, task.job)
         task.deaths = 1 if got > task.got else task.deaths + 1
@@ -305,12 +275,82 @@ class Pool(Backend):
         step, loss = queue.last_report(self.root / task.job.name)
         measured = sum(file.is_file() for file in task.results)  # asked often: a look has to be enough
         waits = self.waiting_for(task.job.name) if task.started else ""
-        busy = task.started and (
-            waits is None or self._cancelled
-        )  # a worker that was asked to stop is waited for
+        busy = task.started and (waits is None or self._cancelled)  # one that was asked to stop is waited for
         if busy or files.is_locked(queue.queue_file(self.root, f"{task.job.name}.lock")):
             return Status("running", step, loss, measured, task.reason)
         return Status("queued", step, loss, measured, waits or task.reason)
+
+
+# --- processes on this machine -------------------------------------------------------------------------------
+
+
+class Local(Backend):
+    """Worker processes on this machine, as many at once as it has devices.
+
+    Every GPU gets one worker, or more if more are asked for; without GPUs, every core gets one, with one thread.
+    Workers live in sessions of their own, so that Ctrl-C reaches the driver alone, which asks each of them once; if
+    the driver is killed, they save and stop.
+    """
+
+    def __init__(self, root: Path, options: BackendOptions) -> None:
+        super().__init__(root, options)
+        self.slots = slots(options)
+        self._free = list(range(len(self.slots)))
+        self._running: dict[str, tuple[subprocess.Popen[bytes], int]] = {}  # by job: the process and its slot
+
+    def room(self) -> int:
+        """The free slots."""
+        return len(self._free)
+
+    def start(self, names: Sequence[str]) -> Sequence[str]:
+        """A process for each, in a free slot."""
+        for name in names:
+            slot = self._free.pop(0)
+            words = [*self.worker_words(name, self.slots[slot]), "--parent", str(os.getpid())]
+            with files.open_appending(queue.queue_file(self.root, f"{name}.log"), "a log") as log:
+                self._running[name] = self._spawn(words, log), slot
+        return names
+
+    def ended(self) -> dict[str, WorkerEnd]:
+        """Processes that are gone; their slots are free again."""
+        found = {}
+        for name, (process, slot) in list(self._running.items()):
+            status = process.poll()
+            if status is not None:
+                found[name] = WorkerEnd(status)
+                self._free.append(slot)
+                del self._running[name]
+        return found
+
+    def request_stop(self, names: Sequence[str]) -> None:
+        """SIGTERM."""
+        for name in names:
+            self._running[name][0].send_signal(signal.SIGTERM)
+
+    def release(self, names: Sequence[str]) -> None:
+        """SIGKILL."""
+        for name in names:
+            process, _ = self._running[name]
+            process.kill()
+            process.wait()
+
+    def _spawn(self, words: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        """A new process with a worker in it."""
+        return subprocess.Popen(
+            [sys.executable, *child.WORKER, *words],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(self.root), start_new_session=True,
+        )  # fmt: skip
+
+
+def slots(options: BackendOptions) -> list[str]:
+    """The device of every worker that may run at once: `["cuda:0", "cuda:1"]`, `["cpu", "cpu"]`."""
+    device = devices.find(options.device)
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        names = [f"cuda:{i}" for i in range(count)] if options.device == "auto" else [options.device]
+        return [names[i % len(names)] for i in range(options.workers or len(names))]
+    own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return ["cpu"] * (options.workers or len(own))
 
 
 def environment(root: Path) -> dict[str, str]:
@@ -324,18 +364,14 @@ def safe_path(root: Path) -> str:
     Whatever others may have put beside a sweep file or among the runs is no module: neither the current folder (which
     an empty or a relative entry would mean) nor the folder of runs or one below it is on the path.
     """
-    here, runs_folder, package = Path.cwd().resolve(), root.resolve(), package_folder()
+    here, runs_folder = Path.cwd().resolve(), root.resolve()
+    package = str(Path(looped.__file__).resolve().parents[1])  # the folder that it is imported from
     paths = [package]
     for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         folder = Path(entry).resolve() if os.path.isabs(entry) else here
         if folder != here and not folder.is_relative_to(runs_folder) and str(folder) != package:
             paths.append(entry)
     return os.pathsep.join(paths)
-
-
-def package_folder() -> str:
-    """The folder that this package is imported from."""
-    return str(Path(looped.__file__).resolve().parents[1])
 
 
 def _reason(status: int, standing: Status) -> str:

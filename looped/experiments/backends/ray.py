@@ -1,6 +1,6 @@
 """The engine for a Ray cluster: one Ray task for each job, on whatever node has a GPU or a core free.
 
-Ray places the tasks and tells when a node is lost; when to try again is decided as for every engine (`pool.py`), so
+Ray places the tasks and tells when a node is lost; when to try again is decided as for every backend, so
 Ray's own retries are off. A task starts a worker as a child (`child.py`). The folder of the runs must be one
 that all nodes share, under the same path, and the package must be installed on each. Ray passes the words of a
 command between its processes; no pickle is ever written to the folders.
@@ -21,10 +21,10 @@ from typing import Any
 import ray
 from ray import exceptions as lost
 
-from looped import devices, registry
+from looped import devices
 from looped.errors import InputError
 from looped.experiments import child, queue
-from looped.experiments.backends import LOST, BackendOptions, Pool, WorkerEnd, safe_path
+from looped.experiments.backends import LOST, Backend, BackendOptions, WorkerEnd, safe_path
 from looped.experiments.worker import CRASHED
 
 MANY = 10_000  # tasks that may wait in Ray
@@ -32,7 +32,7 @@ KNOCK_S = 5.0
 STOPPED = 143  # the status of a worker that was asked to stop
 
 
-class Ray(Pool):
+class Ray(Backend):
     """Jobs as tasks of a Ray cluster."""
 
     def __init__(self, root: Path, options: BackendOptions) -> None:
@@ -47,9 +47,7 @@ class Ray(Pool):
         connect(address, options.workers, safe_path(root))
         self.share = share(options, ray.cluster_resources().get("GPU", 0.0))
         self._refs: dict[str, Any] = {}
-        self._stop_request = queue.queue_file(
-            self.root, f"_stop-{secrets.token_hex(8)}"
-        )  # this driver's, to stop
+        self._stop_request = queue.queue_file(self.root, f"_stop-{secrets.token_hex(8)}")  # of this driver
 
     def room(self) -> int:
         """Ray queues what has no room; only an upper bound on workers is kept here."""
@@ -62,14 +60,9 @@ class Ray(Pool):
         ray.cloudpickle.register_pickle_by_value(child)
         task = ray.remote(child.run_worker)
         for name in names:
-            words = [
-                str(queue.queue_file(self.root, f"{name}.json")),
-                "--device",
-                device,
-                *registry.named_files(),
-            ]
             log = str(queue.queue_file(self.root, f"{name}.log"))
             placed = task.options(name=name, max_retries=0, **self.share)
+            words = self.worker_words(name, device)
             self._refs[name] = placed.remote(words, log, str(Path.cwd()), str(self._stop_request))
         return names
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from looped import checkpoints, files, registry
 from looped.errors import InputError
 from looped.experiments import child, queue
-from looped.experiments.backends import LOST, BackendOptions, Handle, Pool, WorkerEnd, safe_path
+from looped.experiments.backends import LOST, Backend, BackendOptions, WorkerEnd, safe_path
 from looped.experiments.plan import short_hash
 from looped.experiments.queue import Job
 from looped.experiments.worker import CRASHED
@@ -71,7 +71,7 @@ class SqueueRow:
         return WorkerEnd(CRASHED if self.state == "OUT_OF_MEMORY" else LOST, f"Slurm says {self.state}")
 
 
-class Slurm(Pool):
+class Slurm(Backend):
     """Jobs as tasks of Slurm arrays."""
 
     def __init__(self, root: Path, options: BackendOptions) -> None:
@@ -84,16 +84,17 @@ class Slurm(Pool):
         self._rows: dict[str, SqueueRow] = {}  # by task: how it stood at the last look
         self._looked = self._tried = -1e9
 
-    def submit(self, jobs: Sequence[Job]) -> list[Handle]:
+    def submit(self, jobs: Sequence[Job]) -> None:
         """Queue jobs, but for those an earlier driver's arrays still hold."""
-        handles = super().submit(jobs)
+        super().submit(jobs)
         self._look(first=True)
         left = {job.name: self._remembered(job.name) for job in jobs}
         alive = {name: task for name, task in left.items() if task in self._rows and not self._rows[task].end}
         self._ids.update(alive)
         self._born.update(dict.fromkeys(alive, 0.0))
-        self.adopt(list(alive))
-        return handles
+        for name in alive:
+            self._queue.remove(name)
+            self.tasks[name].started = True
 
     def room(self) -> int:
         """Slurm queues what has no room; after a refusal, none until the next look."""

@@ -1,4 +1,4 @@
-"""`looped trace`: run an n-RASP-L program on a question and show every variable after every step.
+"""`looped trace` runs an n-RASP-L program and shows every variable; `looped check` names what is illegal in one.
 
 $ looped trace copy 10
 copy 10: 2 steps, answer 10
@@ -8,6 +8,9 @@ step  variable  1 0 > # #
    1  seq       · 1 0 # #
    2  seq       · · 1 0 #
  out            * * 1 0 #
+$ looped check mine.py
+mine.py:7: index-arithmetic: an index + 2 (an index or a count takes only order comparison, +1 and -1)
+mine.py: 1 broken rule in f
 
 With --model, each step also shows the output of the program, of its compiled model and of the model named. The program
 of a FILE.py is checked and interpreted; nothing of the file is executed.
@@ -23,6 +26,7 @@ from looped.cli.arguments import Option, Positional
 from looped.cli.output import print_json
 from looped.errors import InputError
 from looped.rasp import programs
+from looped.rasp.lint import LintReport, check_file
 from looped.rasp.program import Program
 from looped.rasp.trace import Trace, shown_steps, trace
 
@@ -43,10 +47,7 @@ class TraceArgs:
     """As people type it: 1101, 1011+0110, 11*110, "1 4 2 2 4 3"."""
     name: str | None = None
     """Which program of a file with several."""
-    model: Annotated[
-        tuple[str, ...],
-        Option("NAME|PATH", default="(repeatable)", repeat=True),
-    ] = ()
+    model: Annotated[tuple[str, ...], Option("NAME|PATH", default="(repeatable)", repeat=True)] = ()
     """Also a shipped model (fast, copy-fast), a run's folder or a checkpoint, beside the program compiled into weights;
     `compiled` for that alone."""
     device: str = "auto"
@@ -55,7 +56,7 @@ class TraceArgs:
     """One JSON object with every step; a table leaves out the middle of a long one."""
 
 
-def run(args: TraceArgs) -> int:
+def run_trace(args: TraceArgs) -> int:
     """Trace and print."""
     program, question = read(args.task, args.question, args.name)
     if program.file is not None and args.model:
@@ -64,14 +65,9 @@ def run(args: TraceArgs) -> int:
     if args.json:
         _check_size(program, row.tolist())
     steps = program.total(program.sizes(row.tolist()))
-    short = (
-        steps * len(row) <= MOST_SHOWN
-    )  # then all is kept, since a model may take more steps than the program
-    heard = (
-        _heard(args, program, question, None if args.json or short else shown_steps(steps))
-        if args.model
-        else []
-    )
+    short = steps * len(row) <= MOST_SHOWN  # then all is kept: a model may take more steps than the program
+    keep = None if args.json or short else shown_steps(steps)
+    heard = _heard(args, program, question, keep) if args.model else []
     last = max([steps, *(step for voice in heard for step in voice.outputs)])
     done = trace(program, row, keep=None if args.json else shown_steps(last))
     fact = facts(done, question)
@@ -144,11 +140,8 @@ def _heard(
 def _told(voice: Voice, done: Trace) -> dict[str, object]:
     """A model beside the program, as JSON."""
     steps = [
-        {
-            "step": step,
-            "output": output,
-            **({"variables": held} if (held := voice.variables.get(step)) else {}),
-        }
+        {"step": step, "output": output}
+        | ({"variables": held} if (held := voice.variables.get(step)) else {})
         for step, output in voice.outputs.items()
     ]
     return {
@@ -184,3 +177,42 @@ def _check_size(program: Program, row: list[int]) -> None:
 
 def _short(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:18]}…{text[-18:]}"
+
+
+@dataclass(frozen=True)
+class CheckArgs:
+    """Check n-RASP-L programs in a file for legality, naming line and rule; exit 1 if one is broken."""
+
+    file: Annotated[str, Positional("FILE.py")]
+    """A Python file of programs; docs/nrasp.md says what may stand in it."""
+    json: bool = False
+    """One JSON object."""
+
+
+def run_check(args: CheckArgs) -> int:
+    """Check and print."""
+    report = check_file(args.file)
+    if args.json:
+        print_json(report_facts(report))
+    else:
+        for violation in report.violations:
+            print(violation)
+        print(f"{report.file}: {_verdict(report)} in {', '.join(report.programs) or 'its functions'}")
+    return 0 if report.legal else 1
+
+
+def report_facts(report: LintReport) -> dict[str, object]:
+    """A report as JSON."""
+    return {
+        "file": report.file,
+        "legal": report.legal,
+        "programs": list(report.programs),
+        "violations": [{"rule": v.rule, "line": v.line, "detail": v.detail} for v in report.violations],
+    }
+
+
+def _verdict(report: LintReport) -> str:
+    number = len(report.violations)
+    if not number:
+        return "nothing illegal"
+    return f"{number} broken rule{'s' if number > 1 else ''}"
