@@ -28,7 +28,7 @@ LAYERS = [
     {"tasks"},
     {"batches"},
     {"model"},
-    {"methods", "loops"},
+    {"methods"},
     {"compiler", "fast", "training", "evaluation", "runs"},
     {"figures", "zoo", "solve", "experiments", "api"},
     {"explorer"},
@@ -53,7 +53,6 @@ THIRD_PARTY = {
     "batches": BARE,
     "model": BARE,
     "methods": BARE,
-    "loops": BARE,
     "registry": set(),
     "compiler": BARE | {"matplotlib"},  # for pictures alone
     "fast": BARE,

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from looped import loops, tasks
+from looped import methods, tasks
 from looped.errors import InputError
 
 RULES = ["T", "T+1", "2T", "T/2", "16", "q", "2q", "q..2q", "2q..3q", "T..2T", "2T..5T"]
@@ -29,7 +29,7 @@ RULES = ["T", "T+1", "2T", "T/2", "16", "q", "2q", "q..2q", "2q..3q", "T..2T", "
 )
 def test_steps_by_hand(rule: str, first: list[int], last: list[int]) -> None:
     own, tokens = torch.tensor([1, 4, 5]), torch.tensor([3, 9, 11])  # additions of 1, 4 and 5 digits
-    made = loops.parse(rule)
+    made = methods.parse_loops(rule)
     assert made.first(own, tokens).tolist() == first
     assert made.last(own, tokens).tolist() == last
     assert made.free == ("T" not in rule)
@@ -39,20 +39,20 @@ def test_steps_by_hand(rule: str, first: list[int], last: list[int]) -> None:
 def test_a_range_is_drawn_evenly_and_the_rest_draws_nothing() -> None:
     generator = torch.Generator().manual_seed(0)
     own, tokens = torch.full((4000,), 5), torch.full((4000,), 4)
-    drawn = loops.parse("q..2q").draw(own, tokens, generator)
+    drawn = methods.parse_loops("q..2q").draw(own, tokens, generator)
     share = torch.bincount(drawn, minlength=9) / 4000
     assert drawn.min() == 4
     assert drawn.max() == 8
     assert share[4:].tolist() == pytest.approx([0.2] * 5, abs=0.03)
     before = generator.get_state()
-    assert loops.parse("2T").draw(own, tokens, generator).tolist() == [10] * 4000
+    assert methods.parse_loops("2T").draw(own, tokens, generator).tolist() == [10] * 4000
     assert torch.equal(before, generator.get_state())
 
 
 @settings(max_examples=60)
 @given(st.sampled_from(sorted(tasks.TASKS)), st.sampled_from(RULES), st.integers(1, 12), st.integers(0, 5))
 def test_bounds_hold(name: str, text: str, shortest: int, more: int) -> None:
-    task, rule = tasks.get(name), loops.parse(text)
+    task, rule = tasks.get(name), methods.parse_loops(text)
     longest = shortest + more
     for variant in range(task.variants):
         variants = torch.full((64,), variant)
@@ -89,4 +89,4 @@ def test_bounds_hold(name: str, text: str, shortest: int, more: int) -> None:
 )
 def test_what_is_no_rule_is_told_what_is_one(text: str) -> None:
     with pytest.raises(InputError, match=r"told as T, T\+1, 2T"):
-        loops.parse(text)
+        methods.parse_loops(text)

@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 
-from looped import loops, methods, registry, runs, serial, tasks
+from looped import methods, registry, runs, serial, tasks
 from looped.errors import InputError
 from looped.evaluation import decode
 from looped.evaluation.measure import Subject, draw_batches, length_grid, oracle_steps
@@ -82,7 +82,7 @@ def stack(path: Path, seeds: list[Trained], device: torch.device, precision: Pre
     model, weights = prepared(seeds, device, dtype)
     subject = Subject(
         tasks.get(config.task), methods.get(config.method), model, weights,
-        tuple(seed.seed for seed in seeds), config.max_length, config.recipe, loops.parse(config.loops),
+        tuple(seed.seed for seed in seeds), config.max_length, config.recipe, methods.parse_loops(config.loops),
     )  # fmt: skip
     return LoadedRun(path, seeds, subject, dtype)
 

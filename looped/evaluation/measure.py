@@ -12,7 +12,7 @@ loop per length serves all stopping rules. What can stop how:
 - a Universal Transformer decides itself, and takes no rule but `halt`. It may loop as often as its longest training
   problem may, or T(n) times where that is more.
 
-A model that was not trained at T(n) (`looped.loops`) has its own number of steps under `oracle`: the fewest at which
+A model that was not trained at T(n) (`methods.Loops`) has its own number of steps under `oracle`: the fewest at which
 its answer was asked for.
 
 Knows nothing of run folders or files.
@@ -36,8 +36,7 @@ from looped.evaluation import decode, rollout, stopping
 from looped.evaluation.decode import exact, run_until_stopped
 from looped.evaluation.rollout import StepGrid, rows_at_once, unroll_grid
 from looped.evaluation.stopping import NOT_SAID, Halt, HaltMode, OnlineRule, Rule
-from looped.loops import PLAIN, Loops
-from looped.methods import Method, largest_steps
+from looped.methods import PLAIN, Loops, Method, largest_steps
 from looped.model import positions
 from looped.model.config import ModelConfig
 from looped.model.seeds import SeedModel, SeedWeights
@@ -90,6 +89,12 @@ class Subject:
     recipe: str = ""
     loops: Loops = PLAIN  # how many steps its training gave a problem
     on_step: Callable[[], None] = lambda: None  # called between loop steps; what it raises ends a measurement
+
+    def steps(self, own: Int[Tensor, "*B"], tokens: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:
+        """Loop steps of problems with these T(n) and question tokens: T(n), a fixed depth, or what training gave."""
+        if not self.loops.plain:
+            return self.loops.first(own, tokens)
+        return self.method.steps(self.task, own, self.trained_max_length)
 
     def row(
         self, seed: int, length: int, stop: str, accuracy: float, samples: int, steps: float, family: str
@@ -243,18 +248,14 @@ def draw_batches(
         lengths = torch.full((min(DRAWN_AT_ONCE, samples - first),), length)
         problems = task.sample(lengths, generator, max_length=length, family=family)
         batch = batches.lay_out(problems, task.vocab, task.row_size(length), method.prediction, method.pause)
-        steps = method.steps(task, problems.steps, subject.trained_max_length)
-        if not subject.loops.plain:
-            steps = subject.loops.first(problems.steps, problems.question_length)
+        steps = subject.steps(problems.steps, problems.question_length)
         yield replace(batch, steps=steps).to(subject.weights.embed.device)
 
 
 def oracle_steps(subject: Subject, length: int) -> int:
     """The most steps the method's own count gives for this length: T(n), or its fixed depth."""
     own = torch.tensor([largest_steps(subject.task, length)])
-    if not subject.loops.plain:
-        return int(subject.loops.first(own, torch.tensor([subject.task.question_size(length)])))
-    return int(subject.method.steps(subject.task, own, subject.trained_max_length))
+    return int(subject.steps(own, torch.tensor([subject.task.question_size(length)])))
 
 
 def _steps_to_run(subject: Subject, length: int, rules: Sequence[Rule], max_steps: int | None) -> int:

@@ -223,7 +223,8 @@ def read_query(model: Model, text: str, stretch: float = USUAL_STRETCH, limits: 
     longest = model.longest(limits)
     if length > longest:
         raise InputError(f"a question of length {length} is too long to watch here: {longest} is the most")
-    needed = steps = _needed(model, tokens)
+    own, asked = torch.tensor(task.steps_of(tokens)), torch.tensor(len(tokens))
+    needed = steps = int(model.solver.subject.steps(own, asked))
     if needed > limits.steps:
         raise InputError(
             f"this question takes {needed} steps, more than the {limits.steps} that are run here"
@@ -231,11 +232,3 @@ def read_query(model: Model, text: str, stretch: float = USUAL_STRETCH, limits: 
     if method.adaptive and stretch > 1:
         steps = min(limits.steps, math.ceil(stretch * needed) + SPARE_STEPS)
     return Query(model, tuple(tokens), task.format_question(tokens), length, needed, max(steps, needed))
-
-
-def _needed(model: Model, tokens: list[str]) -> int:
-    """The loop steps that the method gives this question: T(n), a fixed depth, or what its training gave."""
-    solver, own = model.solver, torch.tensor(model.solver.task.steps_of(tokens))
-    if not solver.loops.plain:
-        return int(solver.loops.first(own, torch.tensor(len(tokens))))
-    return int(solver.method.steps(solver.task, own, solver.trained_max_length))

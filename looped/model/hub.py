@@ -47,7 +47,7 @@ class HubFacts:
     seed: int = 0
     step: int = 0  # gradient steps taken
     max_length: int = 0  # trained on lengths from 1 to this
-    loops: str = "T"  # loop steps of a problem, see `looped.loops`
+    loops: str = "T"  # loop steps of a problem, see `looped.methods.Loops`
     block: str = ""  # a block that is not ours, as a run names it
     version: str = __version__  # of looped
     commit: str | None = None  # of the code that trained it

@@ -34,8 +34,7 @@ from looped.evaluation import decode, stopping
 from looped.evaluation.measure import Subject
 from looped.evaluation.rollout import DIVERGED, Rollout, is_done, rows_at_once
 from looped.evaluation.stopping import Rule
-from looped.loops import PLAIN, Loops
-from looped.methods import Method, largest_steps
+from looped.methods import PLAIN, Loops, Method, largest_steps
 from looped.model.config import ModelConfig
 from looped.model.hub import HubFacts
 from looped.model.looped import LoopedTransformer, load_checkpoint_weights
@@ -66,9 +65,7 @@ class Solver:
     recipe: str = ""  # `compiled` for a program in weights
     loops: Loops = PLAIN  # how many steps its training gave a problem
     card: Card | None = None  # of a shipped model
-    row: Float[Tensor, "P"] | None = (
-        None  # the weights as the checkpoint has them, of a model of the stock block
-    )
+    row: Float[Tensor, "P"] | None = None  # the weights as the checkpoint has them, of the stock block
     facts: HubFacts = field(default_factory=HubFacts)  # of its training, for `net.save_pretrained`
 
     @property
@@ -92,16 +89,8 @@ class Solver:
     @property
     def subject(self) -> Subject:
         """The same model, to be measured."""
-        return Subject(
-            self.task,
-            self.method,
-            self.model,
-            self.weights,
-            (self.seed,),
-            self.trained_max_length,
-            self.recipe,
-            self.loops,
-        )
+        about = self.trained_max_length, self.recipe, self.loops
+        return Subject(self.task, self.method, self.model, self.weights, (self.seed,), *about)
 
     @overload
     def solve(self, question: str, stop: str | Rule | None = None) -> Answer: ...  # type: ignore[overload-overlap]
@@ -154,9 +143,8 @@ def answer(solver: Solver, questions: Sequence[list[str]], stop: str | Rule | No
     groups = list(_batches(solver, questions, rule))
     work = [[questions[i] for i in members] for members in groups]
     answers: dict[int, Answer] = {}
-    for members, found in zip(
-        groups, map_batches(partial(_answer, solver, rule), work, device(solver)), strict=True
-    ):
+    batches_done = map_batches(partial(_answer, solver, rule), work, device(solver))
+    for members, found in zip(groups, batches_done, strict=True):
         answers |= dict(zip(members, found, strict=True))
     return [answers[i] for i in range(len(questions))]
 
@@ -182,28 +170,13 @@ def _answer(solver: Solver, rule: stopping.Rule, questions: list[list[str]]) -> 
     if not bool(found.surprise.isfinite().all()):
         raise InputError(f"{solver.name} {DIVERGED}")
     starts = batch.loss_mask.int().argmax(1).tolist()
-    rows = zip(
-        questions,
-        found.tokens[0].tolist(),
-        starts,
-        found.steps[0].tolist(),
-        found.surprise[0].tolist(),
-        strict=True,
-    )
-    return [
-        Answer(
-            task.format_question(question),
-            said,
-            steps,
-            rule.name,
-            math.exp(-surprise),
-            task.format_answer(task.solve(question)),
-            task.meaning(said),
-            solver.name,
-        )
-        for question, ids, start, steps, surprise in rows
-        for said in (text_of(task, ids[start:]),)
-    ]
+    columns = found.tokens[0].tolist(), starts, found.steps[0].tolist(), found.surprise[0].tolist()
+    answers = []
+    for question, ids, start, steps, surprise in zip(questions, *columns, strict=True):
+        asked, right = task.format_question(question), task.format_answer(task.solve(question))
+        said, sure = text_of(task, ids[start:]), math.exp(-surprise)
+        answers.append(Answer(asked, said, steps, rule.name, sure, right, task.meaning(said), solver.name))
+    return answers
 
 
 def steps(solver: Solver, question: list[str], most: int | None = None) -> Iterator[Step]:
@@ -247,9 +220,8 @@ def _batches(solver: Solver, questions: Sequence[list[str]], rule: stopping.Rule
     task, config = solver.task, solver.model.config
     keys = [(task.measure(question)[0], task.steps_of(question)) for question in questions]
     order = sorted(range(len(questions)), key=keys.__getitem__)
-    mixed = (
-        rule.name in ALONE_OR_NOT and solver.method.prediction == "fop" and config.positions != "randomised"
-    )
+    alone = rule.name in ALONE_OR_NOT and config.positions != "randomised"
+    mixed = alone and solver.method.prediction == "fop"
     batch: list[int] = []
     for i in order:
         if batch:
@@ -278,9 +250,8 @@ def _lay_out(solver: Solver, questions: list[list[str]]) -> tuple[Batch, Int[Ten
     )
     own = torch.tensor([task.row_size(n) + method.pause for n in lengths])
     counted = batch.loss_mask & (torch.arange(batch.tokens.shape[1]) < own[:, None])
-    steps = last = method.steps(task, problems.steps, solver.trained_max_length)
+    steps = last = solver.subject.steps(problems.steps, problems.question_length)
     if not solver.loops.plain:
-        steps = solver.loops.first(problems.steps, problems.question_length)
         last = solver.loops.last(problems.steps, problems.question_length)
     limits = (2 * last + SPARE_STEPS).to(device(solver))
     return replace(batch, loss_mask=counted, steps=steps).to(device(solver)), limits

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import looped.zoo as zoo
-from looped import checkpoints, loops, methods, runs, tasks
+from looped import checkpoints, methods, runs, tasks
 from looped.compiler import compiled
 from looped.compiler.compiled import Compiled, compile_program
 from looped.errors import InputError
@@ -93,17 +93,11 @@ def _of_program(name: str, made: Compiled, device: torch.device | str) -> Solver
         )
     method = methods.get("fop-loop-adaptive-wo")
     task, weights = tasks.get(made.card.program), made.prepare(device)
+    own = methods.parse_loops(start.loops(task.name))  # the program's steps, which may be more than T(n)
     return Solver(
-        name,
-        task,
-        method,
-        made.model,
-        weights,
-        made.card.max_length,
-        recipe=solver.COMPILED,
-        loops=loops.parse(start.loops(task.name)),  # the program's own steps, which may be more than T(n)
-        row=made.row,
-    )
+        name, task, method, made.model, weights, made.card.max_length,
+        recipe=solver.COMPILED, loops=own, row=made.row,
+    )  # fmt: skip
 
 
 def _of_seed(name: str, path: Path, device: torch.device | str) -> Solver:
@@ -112,18 +106,9 @@ def _of_seed(name: str, path: Path, device: torch.device | str) -> Solver:
     model, weights = prepared([trained], device)
     task, method = tasks.get(config.task), methods.get(config.method)
     return Solver(
-        name,
-        task,
-        method,
-        model,
-        weights,
-        config.max_length,
-        trained.seed,
-        config.recipe,
-        loops.parse(config.loops),
-        row=None if config.block else trained.row,
-        facts=runs.facts_of(trained),
-    )
+        name, task, method, model, weights, config.max_length, trained.seed, config.recipe,
+        methods.parse_loops(config.loops), row=None if config.block else trained.row, facts=runs.facts_of(trained),
+    )  # fmt: skip
 
 
 def _format(path: Path) -> str | None:

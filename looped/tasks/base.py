@@ -79,7 +79,7 @@ class Long:
     width: int = 64
     heads: int = 4
     bands: tuple[int, ...] = (2, 2)  # how far heads see; the rest of them see everything
-    loops: str = "q"  # a rule of `looped.loops`: one step for every token of the question
+    loops: str = "q"  # a rule of `looped.methods.Loops`: one step for every token of the question
     lr: float = 8e-4
     steps: int = 16_000  # gradient steps
     interval: int = 300  # of them at each length, while it grows

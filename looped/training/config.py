@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from looped import loops, methods, registry, tasks
+from looped import methods, registry, tasks
 from looped.errors import InputError
 from looped.model.config import ModelConfig
 from looped.registry import NotKnown
@@ -72,7 +72,7 @@ class TrainConfig:
         False  # keep only each step's state and recompute the rest, so that memory hardly grows with T
     )
     loops: str = (
-        "T"  # loop steps of a problem: T(n), or another rule of looped.loops (T+1, 2T, 16, q..2q, T..2T, …)
+        "T"  # loop steps of a problem: T(n), or another rule of methods.Loops (T+1, 2T, 16, q..2q, T..2T, …)
     )
     supervision: Supervision = (
         "last"  # when the answer is asked for: then, from the best step on, when the mark says
@@ -138,7 +138,7 @@ class TrainConfig:
             raise InputError("trailing=own is for lengths=stratified and models without an encoder")
         if self.extra and not method.adaptive:
             raise InputError(f"{self.method} has a fixed depth: there are no extra loop steps to draw")
-        if not loops.parse(self.loops).plain and not method.adaptive:
+        if not methods.parse_loops(self.loops).plain and not method.adaptive:
             raise InputError(f"{self.method} has a fixed depth: loops={self.loops} cannot be had")
         if (self.whole or self.model.halting != "none") and self.backprop:
             raise InputError(

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from looped import batches, loops, methods, tasks
+from looped import batches, methods, tasks
 from looped.batches import Batch
 from looped.training.config import TrainConfig
 
@@ -108,7 +108,7 @@ def strata(config: TrainConfig, longest: int) -> Strata:
 
 def _bounds(config: TrainConfig, first: int, last: int, variant: int) -> tuple[int, int]:
     """The fewest and the most loop steps of a row of such lengths."""
-    task, rule = tasks.get(config.task), loops.parse(config.loops)
+    task, rule = tasks.get(config.task), methods.parse_loops(config.loops)
     own = task.steps(torch.tensor([first, last]), torch.tensor([variant, variant]))
     low, high = methods.get(config.method).steps(task, own, config.max_length).tolist()
     if not rule.plain:
@@ -229,7 +229,7 @@ def draw(
 def _draw_one(
     config: TrainConfig, stage: Stage, generator: torch.Generator
 ) -> tuple[Batch, Bool[Tensor, "B"]]:
-    task, method, law = tasks.get(config.task), methods.get(config.method), loops.parse(config.loops)
+    task, method, law = tasks.get(config.task), methods.get(config.method), methods.parse_loops(config.loops)
     size, device = (config.batch,), stage.sizes.device
     if stage.strata is not None:
         lengths = draw_lengths(stage.part, stage.parts, stage.first, stage.last, stage.longest, generator)

@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from looped import loops, methods, tasks
+from looped import methods, tasks
 from looped.batches import Batch
 from looped.errors import InputError
 from looped.model import halting, positions
@@ -77,7 +77,7 @@ class TrainingEngine:
         if cuda:  # for the whole process, as torch has it
             torch.backends.cuda.matmul.allow_tf32 = config.products == "tf32"
         self.task, self.method = tasks.get(config.task), methods.get(config.method)
-        self.law = loops.parse(config.loops)
+        self.law = methods.parse_loops(config.loops)
         self.generators = [torch.Generator(self.device).manual_seed(seed) for seed in config.seeds]
         self.done = 0  # gradient steps taken
         self._hyper: Float[Tensor, "S 3"] = torch.zeros(len(config.seeds), 3, device=self.device)

@@ -57,7 +57,7 @@ def architecture(task: str) -> ModelConfig:
 
 
 def loops(task: str) -> str:
-    """How many loop steps a task's program takes, as a rule of `looped.loops`: T(n), or one more for addition."""
+    """How many loop steps a task's program takes, as a rule of `methods.Loops`: T(n), or one more for addition."""
     from looped.rasp import programs  # here: most runs need no program
 
     program = programs.get(task)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from looped import batches, loops, methods, tasks
+from looped import batches, methods, tasks
 from looped.errors import InputError
 from looped.evaluation import decode, stopping
 from looped.evaluation.decode import run_adaptive
@@ -108,12 +108,12 @@ def test_a_random_exit_by_hand(mean: float, expected: float) -> None:
 
 def test_steps_of_a_model_that_was_not_trained_at_t(subject) -> None:
     base: Subject = subject("addition")
-    free = replace(base, loops=loops.parse("q..2q"))
+    free = replace(base, loops=methods.parse_loops("q..2q"))
     assert (oracle_steps(base, 5), reach(base, 5)) == (5, 10)
     assert (oracle_steps(free, 5), reach(free, 5)) == (11, 22)
     (batch,) = draw_batches(free, 5, 3, seed=0)
     assert batch.steps.tolist() == [11] * 3
-    late = replace(base, loops=loops.parse("T+2"))
+    late = replace(base, loops=methods.parse_loops("T+2"))
     assert (oracle_steps(late, 5), reach(late, 5)) == (7, 14)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import looped
-from looped import InputError, loops, methods, runs, solve, tasks
+from looped import InputError, methods, runs, solve, tasks
 from looped.fast import build
 from looped.model.weights import Layout
 from looped.rasp import programs
@@ -43,7 +43,7 @@ def never_done(steps: str) -> Solver:
     model = build(config.model)
     weights = model.prepare(model.layout.initialise([3]))
     task, method = tasks.get(config.task), methods.get(config.method)
-    return Solver("untrained", task, method, model, weights, 10, loops=loops.parse(config.loops))
+    return Solver("untrained", task, method, model, weights, 10, loops=methods.parse_loops(config.loops))
 
 
 def questions(count: int, longest: int) -> list[str]:
