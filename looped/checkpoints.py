@@ -135,10 +135,8 @@ def disk(path: Path, size: int = 0) -> Iterator[None]:
     except OSError as error:
         if error.errno not in FULL:
             raise
-        needed = f" ({size / 1e6:.1f} MB)" if size else ""
-        raise InputError(
-            f"the disk is full: {path} could not be written{needed}; what was there before is intact"
-        ) from None
+        what = f"{path} could not be written" + (f" ({size / 1e6:.1f} MB)" if size else "")
+        raise InputError(f"the disk is full: {what}; what was there before is intact") from None
 
 
 def sync_folder(folder: Path) -> None:

@@ -128,15 +128,11 @@ def resolve(word: str, text: str) -> str:
         raise InputError(f"there is no file {file}: a {word} of your own is named FILE.py:Name")
     module = _run(path)
     if not hasattr(module, name):
-        offered = [
-            key for key, each in vars(module).items() if _is_own(module, each) and not key.startswith("_")
-        ]
-        raise InputError(f"{file} has no {name[:60]!r}; {_listed(name, offered, 'it has')}")
+        own_names = [key for key, each in vars(module).items() if key[0] != "_" and _is_own(module, each)]
+        raise InputError(f"{file} has no {name[:60]!r}; {_listed(name, own_names, 'it has')}")
     whole = f"{path.resolve()}:{name}"
-    if kind.files.get(known, whole) != whole:
-        raise InputError(
-            f"{kind.files[known]} and {whole} would both be known as {known}: rename one of the files"
-        )
+    if (other := kind.files.get(known, whole)) != whole:
+        raise InputError(f"{other} and {whole} would both be known as {known}: rename one of the files")
     kind.known[known] = accepted(kind, getattr(module, name), f"{name} of {file}")
     kind.files[known] = whole
     return known + equals + value
@@ -196,9 +192,8 @@ class NamedParts:
         """Raise if a part was named that no run needs."""
         for word, name in self._names:
             if name not in KINDS[word].used:
-                raise InputError(
-                    f"no run here was trained with the {word} {name}: leave out {KINDS[word].option.split()[0]}"
-                )
+                option = KINDS[word].option.split()[0]
+                raise InputError(f"no run here was trained with the {word} {name}: leave out {option}")
 
 
 def accepted(kind: PartKind, found: Any, what: str) -> Any:
@@ -264,8 +259,9 @@ def _loaded(kind: PartKind, point: EntryPoint) -> Any:
     try:
         found = point.load()
     except Exception as error:  # a package that is not ours
+        why = f"{type(error).__name__}: {error}"
         raise InputError(
-            f"the {kind.word} {point.name} ({point.value}) could not be loaded: {type(error).__name__}: {error}"
+            f"the {kind.word} {point.name} ({point.value}) could not be loaded: {why}"
         ) from error
     return accepted(kind, found, f"{point.name} ({point.value})")
 
@@ -273,10 +269,8 @@ def _loaded(kind: PartKind, point: EntryPoint) -> Any:
 def _missing(kind: PartKind, name: str) -> str:
     file, _, own = name[:200].rpartition(":")
     if file:
-        return (
-            f"this run needs the {kind.word} {own} of {file}: pass {kind.option} FILE.py:{own} "
-            f"(in Python, looped.register({own}))"
-        )
+        how = f"pass {kind.option} FILE.py:{own} (in Python, looped.register({own}))"
+        return f"this run needs the {kind.word} {own} of {file}: {how}"
     if not kind.ours:
         return f"the {kind.word} {name[:80]!r} is not known here: pass {kind.option} FILE.py:Name"
     said = _listed(name, names(kind.word), f"the {kind.words} are", kind.ours)

@@ -23,7 +23,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import torch
@@ -37,14 +36,11 @@ from looped.model import hub
 from looped.model.hub import HubFacts
 from looped.model.looped import LoopedTransformer, checkpoint_weights, load_checkpoint_weights
 from looped.model.weights import Layout, check_numbers, check_shapes
+from looped.result_files import fits, is_count
 from looped.training.config import TrainConfig
 
-CONFIG, METRICS, STATE, PREVIOUS = (
-    "config.json",
-    "metrics.jsonl",
-    "state.safetensors",
-    "state.previous.safetensors",
-)
+CONFIG, METRICS = "config.json", "metrics.jsonl"
+STATE, PREVIOUS = "state.safetensors", "state.previous.safetensors"
 OWN = re.compile(r"config\.json|metrics(\.damaged)?\.jsonl|(state(\.previous)?|seed-\d+)\.safetensors")
 STATE_KIND, SEED_KIND = "looped-state-1", "looped-seed-1"
 STORED = {"float32": torch.float32, "float16": torch.float16}  # types of numbers in a seed's file
@@ -90,9 +86,7 @@ class Run:
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -180,7 +174,7 @@ class Run:
             if row is None:
                 waiting.append(line)
             elif row["step"] > step or (
-                not evaluated and (row["step"], row.get("kind")) == (step, "evaluation")
+                row["step"] == step and row.get("kind") == "evaluation" and not evaluated
             ):
                 break
             else:
@@ -269,11 +263,8 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 def seed_files(folder: Path) -> list[Path]:
     """The seeds' checkpoints in a run's folder, by seed, or the weights of a published model."""
-    found = {
-        int(path.stem[5:]): path
-        for path in folder.glob("seed-*.safetensors")
-        if re.fullmatch(r"seed-\d+", path.stem)
-    }
+    named = (path for path in folder.glob("seed-*.safetensors") if re.fullmatch(r"seed-\d+", path.stem))
+    found = {int(path.stem[5:]): path for path in named}
     if not found and (folder / hub.WEIGHTS).exists():
         return [folder / hub.WEIGHTS]
     if not found:
@@ -296,8 +287,7 @@ def load_seed(path: Path) -> Trained:
     stored, own_block = "float32", False
 
     def check(metadata: Metadata, shapes: Shapes) -> None:
-        nonlocal stored
-        nonlocal own_block
+        nonlocal stored, own_block
         config = _config_in(metadata)
         own_block = bool(config.block)
         if not own_block:  # of another block only the block itself knows the shapes
@@ -404,12 +394,7 @@ def _lines(path: Path) -> Iterator[tuple[dict[str, Any] | None, bytes]]:
                 row = serial.parse(line.decode("utf-8"), str(path))
             except ValueError:
                 row = None
-            whole = (
-                isinstance(row, dict)
-                and type(row.get("step")) is int
-                and 0 <= row["step"] < serial.LARGEST_WHOLE
-            )
-            yield (row if whole else None), line  # type: ignore[misc]
+            yield (row if fits(row, {"step": is_count}) else None), line  # type: ignore[misc]
 
 
 def _set_aside(path: Path) -> Path:

@@ -68,20 +68,12 @@ class Status:
 
 def facts(job: Job, status: Status) -> dict[str, Any]:
     """A job and how it stands, for a machine."""
+    config = job.config
     return {
-        "run": job.name,
-        "task": job.config.task,
-        "method": job.config.method,
-        "recipe": job.config.recipe,
-        "seeds": list(job.config.seeds),
-        "state": status.state,
-        "step": status.step,
-        "steps": job.config.steps,
-        "loss": status.loss,
-        "measured": status.measured,
-        "plans": len(job.plans),
-        "reason": status.reason,
-    }
+        "run": job.name, "task": config.task, "method": config.method, "recipe": config.recipe,
+        "seeds": list(config.seeds), "state": status.state, "step": status.step, "steps": config.steps,
+        "loss": status.loss, "measured": status.measured, "plans": len(job.plans), "reason": status.reason,
+    }  # fmt: skip
 
 
 # --- what is asked for -------------------------------------------------------------------------------------
@@ -134,12 +126,10 @@ def jobs_in(root: Path) -> tuple[list[Job], list[str]]:
 def check_folder(root: Path, job: Job) -> None:
     """Raise if a job's folder holds a run of another configuration."""
     folder = root / job.name
-    if (folder / runs.CONFIG).exists():
-        odd = serial.differences(runs.read_config(folder), job.config)
-        if odd:
-            raise InputError(
-                f"{folder} holds a run of another configuration ({'; '.join(odd[:3])}); choose another --out"
-            )
+    if not (folder / runs.CONFIG).exists():
+        return
+    if odd := "; ".join(serial.differences(runs.read_config(folder), job.config)[:3]):
+        raise InputError(f"{folder} holds a run of another configuration ({odd}); choose another --out")
 
 
 # --- how it stands -----------------------------------------------------------------------------------------
@@ -235,9 +225,7 @@ def _tail(path: Path) -> Iterator[dict[str, Any]]:
 def fail(root: Path, name: str, reason: str) -> None:
     """Write down why a job failed, if that is still possible."""
     with contextlib.suppress(OSError, InputError):
-        checkpoints.write(
-            queue_file(root, f"{name}.failed"), (" ".join(reason.split())[:2000] + "\n").encode()
-        )
+        checkpoints.write(queue_file(root, f"{name}.failed"), f"{' '.join(reason.split())[:2000]}\n".encode())
 
 
 def failure(root: Path, name: str) -> str:

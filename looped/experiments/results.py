@@ -37,6 +37,7 @@ from looped.runs import Trained
 from looped.tasks.families import UNIFORM
 from looped.training.config import TrainConfig
 
+Rows = list[dict[str, Any]]
 DIFFERS = "differs.json"  # in a folder of results that an earlier version of a recipe gave
 PRECISIONS = {torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64"}
 
@@ -85,13 +86,12 @@ _ROW = {"length": is_positive, "samples": is_positive, "accuracy": is_share}
 _UNTOLD = {"length": 1, "samples": 1, "accuracy": 0.0}  # what a row need not say
 _ORIGIN = {
     "plan": an(dict),
-    "runs": lambda runs: (
-        list_of(lambda run: isinstance(run, dict) and "config" in run)(runs) and len(runs) == 1
-    ),
+    "runs": lambda runs: list_of(lambda run: type(run) is dict and "config" in run)(runs) and len(runs) == 1,
 }
-_RESULT = {
-    "provenance": lambda origin: fits(origin, _ORIGIN),
-    "rows": list_of(lambda row: _is_row(row)),
+_RESULT = {"provenance": lambda origin: fits(origin, _ORIGIN), "rows": list_of(lambda row: _is_row(row))}
+_PART = {
+    "seconds": an(float),
+    "parts": lambda parts: type(parts) is dict and all(map(list_of(an(dict)), parts.values())),
 }
 
 
@@ -118,13 +118,13 @@ def make(
     partial = PartialResult(part, loaded.seeds, way)
     rows: Rows = []
     for family, length in itertools.product(plan.families, plan.lengths):
-        found = partial.get(family, length)
+        found = partial.parts.get(f"{family} {length}")
         if found is None:
             start = time.monotonic()
             found = _MEASURES[plan.kind](subject, plan, family, length)
             if plan.kind == "halting" and (named := variant(loaded.seeds[0].config)):
                 found = [{**row, "variant": named} for row in found]
-            partial.put(family, length, found, time.monotonic() - start)
+            partial.put(f"{family} {length}", found, time.monotonic() - start)
             on_step()
         rows += found
     origin = {
@@ -175,56 +175,34 @@ def _halting(subject: Subject, plan: MeasurementPlan, family: str, length: int) 
 
 
 _MEASURES: dict[Kind, Callable[[Subject, MeasurementPlan, str, int], Rows]] = {
-    "accuracy": _accuracy,
-    "steps": _steps,
-    "halting": _halting,
-}
-
-
-Rows = list[dict[str, Any]]
+    "accuracy": _accuracy, "steps": _steps, "halting": _halting,
+}  # fmt: skip
 
 
 class PartialResult:
-    """Rows measured so far; kept_lengths in a file if it is given one."""
+    """Rows measured so far; kept in a file if it is given one."""
 
     def __init__(self, path: Path | None, seeds: Sequence[Trained], way: str) -> None:
-        self._path, self._weights, self._way = path, _fingerprint(seeds), way
-        self._parts: dict[str, Rows] = {}
+        self._path, self._about = path, {"weights": _fingerprint(seeds), "way": way}
+        self.parts: dict[str, Rows] = {}  # by input distribution and length: `uniform 20`
         self.seconds = 0.0  # that the rows took
-        if path is not None and path.is_file():
-            self._read(path)
+        data = None if path is None else _part_data(path)
+        if fits(data, _PART) and self._about.items() <= data.items():  # type: ignore[attr-defined]
+            self.parts, self.seconds = data["parts"], data["seconds"]  # type: ignore[index]
 
-    def get(self, family: str, length: int) -> Rows | None:
-        """The rows of an input distribution and length, if they were measured."""
-        return self._parts.get(f"{family} {length}")
-
-    def put(self, family: str, length: int, rows: Rows, seconds: float) -> None:
+    def put(self, name: str, rows: Rows, seconds: float) -> None:
         """Keep them, on the disk as well."""
-        self._parts[f"{family} {length}"] = rows
+        self.parts[name] = rows
         self.seconds += seconds
         if self._path is not None:
-            data = {
-                "weights": self._weights, "way": self._way, "seconds": self.seconds, "parts": self._parts,
-            }  # fmt: skip
+            data = self._about | {"seconds": self.seconds, "parts": self.parts}
             checkpoints.write(self._path, json.dumps(data).encode())
-
-    def _read(self, path: Path) -> None:
-        match _part_data(path):
-            case {
-                "weights": self._weights, "way": self._way, "parts": dict(parts), "seconds": float(seconds)
-            } if all(
-                isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-                for rows in parts.values()
-            ):  # fmt: skip
-                self._parts, self.seconds = parts, seconds
 
 
 def kept_lengths(path: Path) -> int:
     """How many lengths such a file holds, of whatever weights."""
-    match _part_data(path):
-        case {"parts": dict(parts)}:
-            return len(parts)
-    return 0
+    data = _part_data(path)
+    return len(data["parts"]) if fits(data, {"parts": an(dict)}) else 0  # type: ignore[index]
 
 
 def _part_data(path: Path) -> object:

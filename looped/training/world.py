@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -120,9 +119,7 @@ class NoOpRun(Run):
     def __init__(self, folder: Path, config: TrainConfig) -> None:
         self.folder, self.config = folder, config
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Nothing is held."""
 
     def log(self, rows: Sequence[Mapping[str, object]]) -> None:
