@@ -2,7 +2,7 @@
 
 | way         | what runs                                                     | where              |
 |-------------|---------------------------------------------------------------|--------------------|
-| plain       | the kernel's twin in plain PyTorch (`looped/fast/reference.py`)   | anywhere           |
+| plain       | the kernel's twin in plain PyTorch (`fast_reference.py`)      | anywhere           |
 | interpreted | the kernel itself, by Triton's interpreter (see `conftest.py`) | without a GPU      |
 | cuda        | the kernel itself, compiled                                    | on a GPU           |
 
@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Any
 
+import fast_reference
 import pytest
 import torch
 
-from looped.fast import kernels, reference
+from looped.fast import kernels
 
 GPU = torch.cuda.is_available() and kernels.available()
 NEEDS_GPU = pytest.mark.skipif(not GPU, reason="needs a GPU and Triton")
@@ -48,4 +49,4 @@ def device_of(way: str) -> str:
 
 def ops_of(way: str) -> Any:
     """What has the functions."""
-    return reference if way == "plain" else kernels
+    return fast_reference if way == "plain" else kernels

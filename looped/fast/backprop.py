@@ -21,7 +21,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from looped.batches import Batch
-from looped.fast import reference
 from looped.fast.packing import Packing
 from looped.fast.stacked import Prepared, StackedTransformer
 from looped.model import halting, positions
@@ -107,7 +106,7 @@ def backpropagate(
         assert u.grad is not None
         grad = model.injected_from(rows.wide(u.grad)).flatten(1, 2)
         if highest is not None:
-            grad = reference.held(packing.part(far, len(packing.sizes)), grad, highest[:, far:])
+            grad = held(packing.part(far, len(packing.sizes)), grad, highest[:, far:])
         flow[:, here] = grad
         if model.config.injection or t == 1:
             into[:, here] += grad
@@ -208,3 +207,10 @@ def ceiling(final: Float[Tensor, "S R D"], packing: Packing, steady: float) -> F
     rows are all that a batch's gradient is made of.
     """
     return steady * packing.norms(final) if steady else None
+
+
+def held(packing: Packing, flow: Float[Tensor, "S n D"], highest: Float[Tensor, "S B"]) -> Tensor:
+    """Rows whose norm has grown past the highest they may have, scaled down to it: they point the same way."""
+    norm = packing.norms(flow).clamp_min(torch.finfo(torch.float32).tiny)
+    share = packing.spread((highest / norm).clamp_max(1))
+    return flow * share[:, : flow.shape[1], None].to(flow.dtype)

@@ -23,12 +23,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from looped.batches import Batch
-from looped.fast import kernels, reference
+from looped.fast import kernels
 from looped.fast.backprop import Noise, Outcome, ceiling, embed, read
-from looped.fast.forward import Activations, apply_layer
 from looped.fast.layer_ops import Layer, unstack
 from looped.fast.packing import Packing
-from looped.fast.stacked import Prepared, StackedTransformer
+from looped.fast.stacked import Activations, Prepared, StackedTransformer, fused_layer
 from looped.model import halting
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan
@@ -63,11 +62,12 @@ def suits(config: TrainConfig, plan: Plan | None, size: int, device: torch.devic
 class FusedLoop:
     """One stage's buffers, and the pass that uses them."""
 
+    ops: Any = kernels  # a test puts in what they mean
+
     def __init__(
         self, model: StackedTransformer, seeds: int, plan: Plan, packing: Packing, like: Tensor
     ) -> None:
         self.model, self.plan, self.packing = model, plan, packing
-        self.ops: Any = kernels if like.is_cuda else reference
         self.rows = [packing.part(0, active) for active in plan.active]  # of each step
         counts = [packing.ends[active] for active in plan.active]
         self.ends = list(accumulate(counts))
@@ -163,7 +163,7 @@ class FusedLoop:
                 last = i + 1 == len(self.tapes)
                 normal = self.normal if last else self.tapes[i + 1].start
                 rstd = self.normal_rstd if last else self.tapes[i + 1].start_rstd
-                apply_layer(
+                fused_layer(
                     self.ops, self.model.config, layer, packing, h,
                     self.tapes[i].computed(rows), normal[:, rows], rstd[:, rows], last,
                 )  # fmt: skip
@@ -216,7 +216,7 @@ class FusedLoop:
         """Adds what a step's marks ask of their states to the gradient before its final norm."""
         wide = self._wide(places)
         normal = self.normal[:, rows].gather(1, wide)
-        through = reference.through_norm(grad, normal, self.normal_rstd[:, rows].gather(1, places))
+        through = through_norm(grad, normal, self.normal_rstd[:, rows].gather(1, places))
         before = self.tapes[-1].d_down[:, rows]
         before.scatter_add_(1, wide, through.to(before.dtype))
 
@@ -258,6 +258,12 @@ class FusedLoop:
         single[2] += shift_grad.view_as(single[2])
         last = [*weights.head, *([] if weights.table is None else [weights.table])]
         return single + layers + [_grad(w) for w in last]
+
+
+def through_norm(grad: Tensor, normal: Tensor, rstd: Tensor) -> Tensor:
+    """The gradient of a norm's input, given that of its output."""
+    g, n = grad.float(), normal.float()
+    return (g - g.mean(-1, keepdim=True) - n * (g * n).mean(-1, keepdim=True)) * rstd[..., None]
 
 
 def _grad(weight: Tensor) -> Tensor:

@@ -34,8 +34,18 @@ M = TypeVar("M")  # a dataclass of tensors
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One layer's matrices, ready for use: [S, in, out] and biases [S, 1, out]; or a stack's, [layers, S, …]."""
+class Matrices:
+    """Matrices ready for use, each followed by its bias: [S, in, out] and [S, 1, out]; or a stack's, [layers, S, …]."""
+
+    def pairs(self) -> list[tuple[Tensor, Tensor]]:
+        """Each matrix with its bias."""
+        each = [getattr(self, f.name) for f in fields(self)]
+        return list(zip(each[::2], each[1::2], strict=True))
+
+
+@dataclass(frozen=True)
+class Layer(Matrices):
+    """Those of one layer."""
 
     qkv: Tensor
     qkv_bias: Tensor
@@ -45,15 +55,6 @@ class Layer:
     up_bias: Tensor
     down: Tensor
     down_bias: Tensor
-
-    def pairs(self) -> list[tuple[Tensor, Tensor]]:
-        """Each matrix with its bias."""
-        return [
-            (self.qkv, self.qkv_bias),
-            (self.out, self.out_bias),
-            (self.up, self.up_bias),
-            (self.down, self.down_bias),
-        ]
 
 
 LAYER: Behind = (("qkv", "norm1"), ("out", None), ("up", "norm2"), ("down", None))  # in the order of `Layer`

@@ -10,21 +10,21 @@ Shapes: S seeds, B rows, L positions, D width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from looped.fast import attention, forward, kernels, layer_ops
+from looped.fast import attention, kernels, layer_ops
 from looped.fast.packing import Packing
 from looped.model import positions
 from looped.model.config import ModelConfig
-from looped.model.halting import Gate, Head
-from looped.model.seeds import unroll
+from looped.model.halting import Head
+from looped.model.seeds import SeedModel
 from looped.model.weights import Layout
 
 
@@ -37,14 +37,14 @@ class Prepared:
     """
 
     embed: Float[Tensor, "S V D"]
-    table: Float[Tensor, "S M D"] | None  # of learned positions
-    stack: layer_ops.Layer  # the block's layers, as one stack
     scale: Float[Tensor, "S 1 1 D"]  # of the final norm
     shift: Float[Tensor, "S 1 1 D"]
     readout: Float[Tensor, "S D V"]
     readout_bias: Float[Tensor, "S 1 V"]
+    stack: layer_ops.Layer  # the block's layers, as one stack
     first: layer_ops.Layer | None = None  # a stack that is applied once, before the loop
     head: Head = ()  # that says when to stop
+    table: Float[Tensor, "S M D"] | None = None  # of learned positions
     layers: tuple[layer_ops.Layer, ...] = field(init=False)  # the block's, one by one
     before: tuple[layer_ops.Layer, ...] = field(init=False)
 
@@ -54,14 +54,8 @@ class Prepared:
         object.__setattr__(self, "before", () if self.first is None else layer_ops.unstack(self.first))
 
     def tensors(self) -> list[Tensor]:
-        """Every tensor, in a fixed order."""
-        own = [self.embed, self.scale, self.shift, self.readout, self.readout_bias]
-        return [*own, *self._matrices(), *self.head, *([] if self.table is None else [self.table])]
-
-    def _matrices(self) -> list[Tensor]:
-        """Of all stacks."""
-        stacks = [stack for stack, _ in self._looped()] + ([] if self.first is None else [self.first])
-        return [getattr(stack, f.name) for stack in stacks for f in fields(stack)]
+        """Every tensor, in the order of the fields."""
+        return [tensor for f in fields(self) if f.init for tensor in _tensors(getattr(self, f.name))]
 
     def _looped(self) -> Sequence[tuple[Any, Sequence[Any]]]:
         """What is applied again and again: stacks, and the layers of each."""
@@ -79,29 +73,36 @@ class Prepared:
             for alike in zip(*(each.pairs() for each in layers), strict=True)
         ]
 
-    def rough(self) -> list[Tensor]:
-        """What products run on: matrices and their biases."""
-        return [self.readout, self.readout_bias, *self._matrices()]
-
-    def in_precision(self, dtype: torch.dtype) -> Prepared:
+    def in_precision(self, dtype: torch.dtype) -> Self:
         """Matrices and their biases in `dtype`, the rest in that or fp32, whichever is finer; each in one piece."""
         fine = torch.promote_types(dtype, torch.float32)
-        rough = {id(tensor) for tensor in self.rough()}
+        stacks = [getattr(self, f.name) for f in fields(self) if f.init]
+        matrices = [t for stack in stacks if isinstance(stack, layer_ops.Matrices) for t in _tensors(stack)]
+        rough = {id(tensor) for tensor in (self.readout, self.readout_bias, *matrices)}
         return self.with_tensors([_whole(t, dtype if id(t) in rough else fine) for t in self.tensors()])
 
-    def with_tensors(self, tensors: list[Tensor]) -> Prepared:
+    def with_tensors(self, tensors: Iterable[Tensor]) -> Self:
         """The same structure around other tensors, in the order of `tensors`."""
-        embed, scale, shift, readout, readout_bias, *rest = tensors
-        table = None if self.table is None else rest.pop()
-        rest, head = rest[: len(rest) - len(self.head)], tuple(rest[len(rest) - len(self.head) :])
-        size = len(fields(layer_ops.Layer))
-        stack, *first = (layer_ops.Layer(*rest[i : i + size]) for i in range(0, len(rest), size))
-        return Prepared(
-            embed, table, stack, scale, shift, readout, readout_bias, first[0] if first else None, head
-        )
+        left = iter(tensors)
+        return replace(self, **{f.name: _filled(getattr(self, f.name), left) for f in fields(self) if f.init})
 
 
-class StackedTransformer:
+def _tensors(value: Any) -> list[Tensor]:
+    """The tensors of a field: none, one, some, or those of a stack."""
+    if value is None or isinstance(value, Tensor):
+        return [] if value is None else [value]
+    return list(value) if isinstance(value, tuple) else [getattr(value, f.name) for f in fields(value)]
+
+
+def _filled(value: Any, left: Iterator[Tensor]) -> Any:
+    """The same with the next tensors in the place of its own."""
+    if value is None or isinstance(value, Tensor):
+        return None if value is None else next(left)
+    new = [next(left) for _ in _tensors(value)]
+    return tuple(new) if isinstance(value, tuple) else type(value)(*new)
+
+
+class StackedTransformer(SeedModel):
     """A configuration and its three verbs; the weights are passed in, so that nothing here has state."""
 
     def __init__(self, config: ModelConfig, linear: layer_ops.Linear = layer_ops.linear) -> None:
@@ -127,14 +128,14 @@ class StackedTransformer:
             embed = embed + weights["embed.bias"][:, None]  # each position has one token, so one bias
         return Prepared(
             embed,
-            weights.get("position"),
-            layer_ops.Layer(*fold(stacks["layers"], layer_ops.LAYER)),
             weights["norm.scale"][:, None, None],
             weights["norm.shift"][:, None, None],
             weights["readout.weight"],
             weights["readout.bias"][:, None],
+            layer_ops.Layer(*fold(stacks["layers"], layer_ops.LAYER)),
             layer_ops.Layer(*fold(stacks["before"], layer_ops.LAYER)) if "before" in stacks else None,
             head_of(weights, "halt") if self.config.halting != "none" else (),
+            weights.get("position"),
         )
 
     def embed(
@@ -172,8 +173,8 @@ class StackedTransformer:
         h = u
         plain = caches is None and packing is None and self.linear is layer_ops.linear
         narrow = plain and kernels.suits_narrow(self.config, weights.layers[0], h)
-        if plain and not narrow and forward.suits(self.config, weights.layers[0], u):
-            return forward.step(kernels, self.config, weights.layers, weights.scale, weights.shift, u)
+        if plain and not narrow and suits_fused(self.config, weights.layers[0], u):
+            return fused_step(kernels, self.config, weights.layers, weights.scale, weights.shift, u)
         for i, layer in enumerate(weights.layers):
             if narrow:
                 h = kernels.narrow_layer(self.config, layer, h)
@@ -198,17 +199,6 @@ class StackedTransformer:
 
         return after
 
-    def inject(self, h: Tensor | None, x: Tensor) -> Tensor:
-        """What a step is applied to: the input alone at first, then the state, with the input if it is injected.
-
-        A model with a relay tells every position what the last one, which has seen the whole row, decided.
-        """
-        u = x if h is None else h + x if self.config.injection else h
-        if not self.config.relay:
-            return u
-        told = u[..., -1:, : self.config.relay].expand(*u.shape[:-1], self.config.relay)
-        return torch.cat([told, u[..., self.config.relay :]], dim=-1)
-
     def injected_from(self, grad: Tensor) -> Tensor:
         """The gradient of what `inject` took its row from, given that of what it gave: a relay's is the sum of all."""
         if not self.config.relay:
@@ -226,16 +216,6 @@ class StackedTransformer:
         )
         return logits.view(s, b, size, -1)
 
-    def gate(self, weights: Prepared, counted: Bool[Tensor, "#S B L"] | None = None) -> Gate:
-        """Who follows rows through the loop: see `halting.Gate`."""
-        return Gate(self.config.halting, weights.head, counted)
-
-    def unroll(
-        self, weights: Prepared, tokens: Int[Tensor, "S B L"], steps: int, gate: Gate | None = None
-    ) -> Iterator[Tensor]:
-        """What can be read after step 1, 2, …, `steps`: the state, unless a halting head says otherwise."""
-        return unroll(self, weights, tokens, steps, gate)
-
 
 def head_of(weights: dict[str, Tensor], name: str) -> Head:
     """A halting head among a model's weights."""
@@ -245,3 +225,80 @@ def head_of(weights: dict[str, Tensor], name: str) -> Head:
 def _whole(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """In that precision and in one piece; a cast does both at once, but leaves alone what has the precision already."""
     return tensor.to(dtype, memory_format=torch.contiguous_format).contiguous()
+
+
+# --- the step in fused kernels: bias, norm, residual and GELU run inside the products' and attention's kernels -----
+# The meaning is `layer_ops.apply_layer`, and tests hold both equal. Training keeps what every layer computes on its way
+# (`fast/fused.py`); answering needs it for one layer at a time. Shapes: n positions of all rows.
+
+
+@dataclass(frozen=True)
+class Activations:
+    """What a layer computes on its way, the inputs of its four products among it."""
+
+    start: Tensor  # [S, n, D] the norm before attention: input of qkv
+    start_rstd: Tensor  # [S, n]
+    qkv: Tensor  # [S, n, 3D] before its bias
+    mixed: Tensor  # [S, n, D] attention's output: input of out
+    middle: Tensor  # [S, n, D] the norm before the feed-forward part: input of up
+    middle_rstd: Tensor
+    pre: Tensor  # [S, n, 4D] before bias and GELU
+    inner: Tensor  # [S, n, 4D] input of down
+
+
+def fused_layer(
+    ops: Any,
+    config: ModelConfig,
+    layer: layer_ops.Layer,
+    packing: Packing,
+    h: Float[Tensor, "S n D"],
+    own: Activations,
+    normal: Float[Tensor, "S n D"],
+    rstd: Float[Tensor, "S n"],
+    last: bool,
+) -> None:
+    """`h`, whose norm is in `own.start`, becomes the layer's output, unless it is the last; `normal` its norm."""
+    torch.bmm(own.start, layer.qkv, out=own.qkv)
+    if packing.longest <= kernels.LONGEST:
+        ops.attention_forward(config, packing, own.qkv, layer.qkv_bias, own.mixed)
+    else:
+        own.mixed.copy_(attention.attend_packed(config, packing, own.qkv + layer.qkv_bias))
+    y = torch.bmm(own.mixed, layer.out)
+    ops.residual_norm(h, y, layer.out_bias, h, own.middle, own.middle_rstd)
+    torch.bmm(own.middle, layer.up, out=own.pre)
+    ops.gelu_forward(own.pre, layer.up_bias, own.inner)
+    torch.bmm(own.inner, layer.down, out=y)
+    ops.residual_norm(h, y, layer.down_bias, None if last else h, normal, rstd)
+
+
+def suits_fused(config: ModelConfig, layer: layer_ops.Layer, u: Tensor) -> bool:
+    """Whether `fused_step` can take this state: on CUDA, and no gradients are asked for."""
+    plain = config.ordinary and config.positions not in ("rotary", "alibi")
+    known = u.dtype == torch.float32 and layer.qkv.dtype in (torch.float32, torch.bfloat16)
+    fits = known and config.head_size <= kernels.WIDEST
+    return u.is_cuda and kernels.available() and plain and fits and not torch.is_grad_enabled()
+
+
+def fused_step(
+    ops: Any,
+    config: ModelConfig,
+    layers: tuple[layer_ops.Layer, ...],
+    scale: Float[Tensor, "S 1 1 D"],
+    shift: Float[Tensor, "S 1 1 D"],
+    u: Float[Tensor, "S B L D"],
+) -> Float[Tensor, "S B L D"]:
+    """The block and the final norm."""
+    s, b, size, d = u.shape
+    n, precision = b * size, layers[0].qkv.dtype
+    given, h, normal = u.reshape(s, n, d), u.new_empty(s, n, d), u.new_empty(s, n, d)
+    rstd = u.new_empty(s, n)
+    narrow = torch.empty(s, n, d, dtype=precision, device=u.device)
+    wide = narrow.new_empty(s, n, config.expansion * d)
+    # One layer at a time, so that a place serves again as soon as what it held has been used.
+    own = Activations(narrow, rstd, narrow.new_empty(s, n, 3 * d), narrow, narrow, rstd, wide, wide)
+    packing = Packing.padded(b, size)
+    ops.inject_norm(None, given, scale, shift, h, own.start, rstd)
+    for i, layer in enumerate(layers):
+        last = i + 1 == len(layers)
+        fused_layer(ops, config, layer, packing, h, own, normal if last else own.start, rstd, last)
+    return torch.addcmul(shift, normal.view(s, b, size, d), scale)

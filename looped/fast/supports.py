@@ -19,75 +19,40 @@ from looped.model.looped import LoopedTransformer
 from looped.tasks import Task
 from looped.training.config import TrainConfig
 
-ANY = None  # every value that the configuration itself accepts
-
-Handled = dict[str, tuple[Any, ...] | None]
-
-# Every field by name, with the values that the engine handles.
-MODEL_FIELDS: Handled = {
-    "vocab": ANY,
-    "layers": ANY,
-    "heads": ANY,
-    "width": ANY,
-    "expansion": ANY,
-    "injection": (True, False),
-    "bands": ANY,
-    "sharpen": (True, False),
+# Every field that the engine handles. Those of `VALUES` with these values alone, the others with every value that the
+# configuration itself accepts.
+# fmt: off
+MODEL_FIELDS = (
+    "vocab", "layers", "heads", "width", "expansion", "injection", "bands", "sharpen", "positions", "max_positions",
+    "embedding_std", "init_std", "initialisation", "norm", "activation", "precision", "running", "before",
+    "before_bands", "before_running", "relay", "halt", "kind", "halting", "halt_bias",
+)
+TRAIN_FIELDS = (
+    "task", "method", "recipe", "model", "seeds", "max_length", "steps", "interval", "lr", "start_length", "dwell",
+    "batch", "lengths", "trailing", "family", "extra", "noise", "hold", "warmup", "cooling", "betas", "weight_decay",
+    "clip", "steady", "ema", "late_ema", "backprop", "window", "products", "checkpointing", "loops", "supervision",
+    "halt_cost", "halt_prior", "init", "keep_zeros", "block",
+)
+# fmt: on
+SWITCH = (True, False)
+VALUES: dict[str, tuple[Any, ...]] = {
+    "injection": SWITCH,
+    "sharpen": SWITCH,
     "positions": ("none", "start", "rotary", "alibi", "learned", "randomised"),
-    "max_positions": ANY,
-    "embedding_std": ANY,
-    "init_std": ANY,
     "initialisation": ("gpt2", "linear", "embedding"),
     "norm": ("layer", "none"),
     "activation": ("gelu", "relu"),
     "precision": ("float32", "float64"),
-    "running": ANY,
-    "before": ANY,
-    "before_bands": ANY,
-    "before_running": ANY,
-    "relay": ANY,
-    "halt": ANY,
     "kind": ("decoder", "universal"),
     "halting": ("none", "act", "ponder", "mark"),
-    "halt_bias": ANY,
-}
-TRAIN_FIELDS: Handled = {
-    "task": ANY,
-    "method": ANY,
-    "recipe": ANY,
-    "model": ANY,  # field by field, above
-    "seeds": ANY,
-    "max_length": ANY,
-    "steps": ANY,
-    "interval": ANY,
-    "lr": ANY,
-    "start_length": ANY,
-    "dwell": ANY,
-    "batch": ANY,
     "lengths": ("stratified", "iid"),
     "trailing": ("batch", "own"),
-    "family": ANY,
-    "extra": ANY,
-    "noise": ANY,
-    "hold": ANY,
-    "warmup": ANY,
-    "cooling": ANY,
-    "betas": ANY,
-    "weight_decay": ANY,
-    "clip": ANY,
-    "steady": ANY,
-    "ema": ANY,
-    "late_ema": (True, False),
-    "backprop": ANY,
+    "late_ema": SWITCH,
     "window": ("last", "random"),
     "products": ("auto", "fp32", "tf32", "bf16"),
-    "checkpointing": (True, False),
-    "loops": ANY,
+    "checkpointing": SWITCH,
     "supervision": ("last", "best", "expected"),
-    "halt_cost": ANY,
-    "halt_prior": ANY,
-    "init": ANY,
-    "keep_zeros": (True, False),
+    "keep_zeros": SWITCH,
     "block": ("",),
 }
 
@@ -121,14 +86,13 @@ def drawing(config: TrainConfig, cuda: bool) -> str | None:
     return None
 
 
-def _fields(config: object, kind: type, handled: Handled) -> str | None:
+def _fields(config: object, kind: type, handled: tuple[str, ...]) -> str | None:
     """Why a configuration is not one that the engine knows."""
     for field in fields(config):  # type: ignore[arg-type]
         name, value = field.name, getattr(config, field.name)
         if name not in handled:
             return f"it does not know the field {name} of {type(config).__name__}"
-        known = handled[name]
-        if known is not ANY and value not in known:
+        if name in VALUES and value not in VALUES[name]:
             return f"it does not know {name}={value!r}"
     if type(config) is not kind:
         return f"it knows {kind.__name__}, not its subclass {type(config).__name__}"

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -39,8 +39,8 @@ Step = Callable[..., Tensor]  # one of the model's two steps, or the same recomp
 
 
 @dataclass(frozen=True)
-class Cross:
-    """What a decoder layer looks at the encoder with, ready for use: [S, in, out] and biases [S, 1, out]."""
+class Cross(layer_ops.Matrices):
+    """What a decoder layer looks at the encoder with."""
 
     query: Tensor
     query_bias: Tensor
@@ -48,14 +48,6 @@ class Cross:
     keyvalue_bias: Tensor
     out: Tensor
     out_bias: Tensor
-
-    def pairs(self) -> list[tuple[Tensor, Tensor]]:
-        """Each matrix with its bias."""
-        return [
-            (self.query, self.query_bias),
-            (self.keyvalue, self.keyvalue_bias),
-            (self.out, self.out_bias),
-        ]
 
 
 CROSS: layer_ops.Behind = (("query", "norm3"), ("keyvalue", None), ("cross", None))  # in the order of `Cross`
@@ -80,11 +72,6 @@ class PreparedUniversal(Prepared):
         object.__setattr__(self, "encoder", unstack(self.encoder_stack))
         object.__setattr__(self, "cross", unstack(self.cross_stack))
 
-    def tensors(self) -> list[Tensor]:
-        """Every tensor, in a fixed order."""
-        own = [self.embed, self.scale, self.shift, self.readout, self.readout_bias]
-        return [*own, *self.memory, *self.head, *self.listener, *self._matrices()]
-
     def _looped(self) -> Sequence[tuple[Any, Sequence[Any]]]:
         """What is applied again and again: stacks, and the layers of each."""
         return [
@@ -92,21 +79,6 @@ class PreparedUniversal(Prepared):
             (self.encoder_stack, self.encoder),
             (self.cross_stack, self.cross),
         ]
-
-    def with_tensors(self, tensors: list[Tensor]) -> PreparedUniversal:
-        """The same structure around other tensors, in the order of `tensors`."""
-        left = iter(tensors)
-
-        def take(count: int) -> list[Tensor]:
-            return [next(left) for _ in range(count)]
-
-        embed, scale, shift, readout, readout_bias = take(5)
-        memory, head, listener = (tuple(take(len(part))) for part in (self.memory, self.head, self.listener))
-        decoder, encoder = (Layer(*take(len(fields(Layer)))) for _ in range(2))
-        cross = Cross(*take(len(fields(Cross))))
-        return PreparedUniversal(
-            embed, None, decoder, scale, shift, readout, readout_bias, None, head, encoder, cross, memory, listener
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -144,7 +116,6 @@ class StackedUniversal(StackedTransformer):
         weights, stacks = self.layout.stacks(flat)
         return PreparedUniversal(
             embed=weights["embed"],
-            table=None,
             stack=Layer(*fold(stacks["decoder"], layer_ops.LAYER)),
             scale=weights["norm.scale"][:, None, None],
             shift=weights["norm.shift"][:, None, None],

@@ -35,30 +35,54 @@ class SeedWeights(Protocol):
         """Every weight."""
 
 
-class SeedModel(Protocol):
-    """A model in four verbs; `weights` are what the same kind of model prepared."""
+class SeedModel:
+    """A model of several seeds in four verbs; `weights` are what the same kind of model prepared."""
 
-    @property
-    def config(self) -> ModelConfig:
-        """Its shape."""
+    config: ModelConfig
 
-    def embed(self, weights: Any, tokens: Tensor, at: Tensor | None = None) -> Tensor:
-        """The input as a state."""
+    def embed(
+        self, weights: Any, tokens: Int[Tensor, "S B L"], at: Int[Tensor, "B L"] | None = None
+    ) -> Float[Tensor, "S B L D"]:
+        """The input as a state; `at` overrides the position numbers."""
+        raise NotImplementedError
+
+    def step(
+        self, weights: Any, u: Float[Tensor, "S B L D"], caches: list[Any] | None = None
+    ) -> Float[Tensor, "S B L D"]:
+        """The block and the final norm; `caches` keep what earlier positions left for later ones."""
+        raise NotImplementedError
+
+    def readout(self, weights: Any, h: Float[Tensor, "S B L D"]) -> Float[Tensor, "S B L V"]:
+        """Scores of every token at every position."""
+        raise NotImplementedError
 
     def inject(self, h: Tensor | None, x: Tensor) -> Tensor:
-        """What a step is applied to."""
+        """What a step is applied to: the input alone at first, then the state, with the input if it is injected.
 
-    def step(self, weights: Any, u: Tensor, caches: list[Any] | None = None) -> Tensor:
-        """The block and the final norm; `caches` keep what earlier positions left for later ones."""
+        A model with a relay tells every position what the last one, which has seen the whole row, decided.
+        """
+        u = x if h is None else h + x if self.config.injection else h
+        if not self.config.relay:
+            return u
+        told = u[..., -1:, : self.config.relay].expand(*u.shape[:-1], self.config.relay)
+        return torch.cat([told, u[..., self.config.relay :]], dim=-1)
 
-    def readout(self, weights: Any, h: Tensor) -> Tensor:
-        """Scores of every token at every position."""
+    def gate(self, weights: Any, counted: Bool[Tensor, "#S B L"] | None = None) -> Gate:
+        """What follows rows through the loop and applies a halting head: see `halting.Gate`."""
+        return Gate(self.config.halting, weights.head, counted)
 
-    def gate(self, weights: Any, counted: Tensor | None = None) -> Gate:
-        """What follows rows through the loop and applies a halting head."""
-
-    def unroll(self, weights: Any, tokens: Tensor, steps: int, gate: Gate | None = None) -> Iterator[Tensor]:
-        """What can be read after each step."""
+    def unroll(
+        self, weights: Any, tokens: Int[Tensor, "S B L"], steps: int, gate: Gate | None = None
+    ) -> Iterator[Tensor]:
+        """What can be read after step 1, 2, …, `steps`: the state, unless a halting head says otherwise."""
+        x = self.embed(weights, tokens)
+        gate = gate or self.gate(weights)
+        h: Tensor | None = None
+        seen = x
+        for _ in range(steps):
+            if not gate.finished:
+                seen, h = gate.after(self.step(weights, self.inject(h, x)))
+            yield seen
 
 
 class ModuleWeights:
@@ -75,7 +99,7 @@ class ModuleWeights:
         return [parameter for net in self.nets for parameter in net.parameters()]
 
 
-class ModuleStack:
+class ModuleStack(SeedModel):
     """Runs the modules of some seeds one after the other and stacks what they give."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -86,14 +110,6 @@ class ModuleStack:
     ) -> Float[Tensor, "S B L D"]:
         """The input as a state."""
         return _each(weights, lambda net, ids: net.embed(ids, at), tokens)
-
-    def inject(self, h: Tensor | None, x: Tensor) -> Tensor:
-        """What a step is applied to; seeds and rows are all rows here."""
-        u = x if h is None else h + x if self.config.injection else h
-        if not self.config.relay:
-            return u
-        told = u[..., -1:, : self.config.relay].expand(*u.shape[:-1], self.config.relay)
-        return torch.cat([told, u[..., self.config.relay :]], dim=-1)
 
     def step(
         self, weights: ModuleWeights, u: Float[Tensor, "S B L D"], caches: list[Any] | None = None
@@ -112,30 +128,6 @@ class ModuleStack:
     def readout(self, weights: ModuleWeights, h: Float[Tensor, "S B L D"]) -> Float[Tensor, "S B L V"]:
         """Scores of every token at every position."""
         return _each(weights, lambda net, state: net.readout(state), h)
-
-    def gate(self, weights: ModuleWeights, counted: Bool[Tensor, "#S B L"] | None = None) -> Gate:
-        """What follows rows through the loop and applies a halting head."""
-        return Gate(self.config.halting, weights.head, counted)
-
-    def unroll(
-        self, weights: ModuleWeights, tokens: Int[Tensor, "S B L"], steps: int, gate: Gate | None = None
-    ) -> Iterator[Tensor]:
-        """What can be read after step 1, 2, …, `steps`."""
-        return unroll(self, weights, tokens, steps, gate)
-
-
-def unroll(
-    model: SeedModel, weights: SeedWeights, tokens: Int[Tensor, "S B L"], steps: int, gate: Gate | None
-) -> Iterator[Tensor]:
-    """Walk the loop of any model of several seeds: what can be read after each step."""
-    x = model.embed(weights, tokens)
-    gate = gate or model.gate(weights)
-    h: Tensor | None = None
-    seen = x
-    for _ in range(steps):
-        if not gate.finished:
-            seen, h = gate.after(model.step(weights, model.inject(h, x)))
-        yield seen
 
 
 def _each(

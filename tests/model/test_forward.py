@@ -1,6 +1,6 @@
 """The step with everything riding along against the step in parts.
 
-Each runs on the plain twins of the kernels (`fast/reference.py`) and on the kernels themselves (`tests/ways.py`).
+Each runs on the plain twins of the kernels (`tests/fast_reference.py`) and on the kernels themselves (`tests/ways.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 import torch
 from ways import NEEDS_GPU, WAYS, device_of, ops_of
 
-from looped.fast import StackedTransformer, forward, kernels
+from looped.fast import StackedTransformer, kernels, stacked
 
 MakeModel = Callable[..., tuple[StackedTransformer, torch.Tensor]]
 CASES = {
@@ -40,8 +40,10 @@ def test_a_step_gives_what_its_parts_give(
     state = torch.randn(2, 3, size, 32, generator=noise).to(device)
     before = state.clone()
     with torch.inference_mode():
-        got = forward.step(ops_of(way), model.config, weights.layers, weights.scale, weights.shift, state)
-        monkeypatch.setattr(forward, "suits", lambda *_: False)
+        got = stacked.fused_step(
+            ops_of(way), model.config, weights.layers, weights.scale, weights.shift, state
+        )
+        monkeypatch.setattr(stacked, "suits_fused", lambda *_: False)
         expected = model.step(weights, state)
     torch.testing.assert_close(got, expected, atol=2e-5, rtol=2e-5)
     assert torch.equal(state, before), "what it is given stays as it is"
@@ -54,7 +56,7 @@ def test_a_model_on_cuda_takes_it(make_model: MakeModel, monkeypatch: pytest.Mon
     tokens = torch.randint(0, model.config.vocab, (2, 4, 30), device="cuda")
     with torch.inference_mode():
         *_, fused = model.unroll(weights, tokens, 5)
-        monkeypatch.setattr(forward, "suits", lambda *_: False)
+        monkeypatch.setattr(stacked, "suits_fused", lambda *_: False)
         *_, parts = model.unroll(weights, tokens, 5)
     assert not torch.equal(fused, parts), "two different ways"
     assert (fused - parts).abs().median() < 0.02
@@ -75,9 +77,9 @@ def test_who_goes_in_parts(
     plainly, flat = make_model(width=32)
     odd, odd_flat = make_model(width=32, **changes)
     with torch.inference_mode():
-        assert forward.suits(plainly.config, plainly.prepare(flat).layers[0], OnCuda())
-        assert not forward.suits(odd.config, odd.prepare(odd_flat).layers[0], OnCuda())
-        assert not forward.suits(plainly.config, plainly.prepare(flat).layers[0], torch.zeros(1))
-    assert not forward.suits(plainly.config, plainly.prepare(flat).layers[0], OnCuda()), (
+        assert stacked.suits_fused(plainly.config, plainly.prepare(flat).layers[0], OnCuda())
+        assert not stacked.suits_fused(odd.config, odd.prepare(odd_flat).layers[0], OnCuda())
+        assert not stacked.suits_fused(plainly.config, plainly.prepare(flat).layers[0], torch.zeros(1))
+    assert not stacked.suits_fused(plainly.config, plainly.prepare(flat).layers[0], OnCuda()), (
         "a gradient is wanted"
     )

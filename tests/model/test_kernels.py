@@ -6,12 +6,13 @@ What else there is of them is held to its meaning by the passes that are made of
 
 from __future__ import annotations
 
+import fast_reference
 import pytest
 import torch
 from torch import Tensor
 from ways import KERNELS, device_of
 
-from looped.fast import kernels, reference
+from looped.fast import kernels
 from looped.fast.packing import Packing
 from looped.model import ModelConfig
 
@@ -61,7 +62,7 @@ def test_attention_forward_and_backward(
     qkv, grad = drawn(positions, 3 * width), drawn(positions, width)
     bias = drawn(1, 3 * width) if biased else None
     found, right = [], []
-    for ops, kept, precision in ((kernels, found, dtype), (reference, right, torch.float32)):
+    for ops, kept, precision in ((kernels, found, dtype), (fast_reference, right, torch.float32)):
         given = [None if t is None else t.to(precision) for t in (qkv, bias)]
         mixed, back = (torch.full_like(t, float("nan"), dtype=precision) for t in (grad, qkv))
         ops.attention_forward(model, packing, *given, mixed)
@@ -84,7 +85,7 @@ def test_adamw(size: int, averaged: bool, way: str) -> None:
         [[1e-2, 0.2, 0.1, 0.5, 1.0], [0.0, 0.2, 0.1, float("nan"), 0.0], [1e-3, 0.9, 0.5, 1.0, 1.0]]
     )
     ended = []
-    for ops in (kernels, reference):
+    for ops in (kernels, fast_reference):
         state = [t.clone().to(device_of(way)) for t in (weights, mean, square, average)]
         ops.adamw(
             state[0], grad.to(device_of(way)), state[1], state[2], state[3] if averaged else None,

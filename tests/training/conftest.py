@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import fast_reference
 import pytest
 
 from looped import methods, tasks
+from looped.fast.folding import Folding
+from looped.fast.fused import FusedLoop
 from looped.model import ModelConfig
 from looped.training.config import TrainConfig
 
 MakeConfig = Callable[..., TrainConfig]
+
+
+@pytest.fixture(autouse=True)
+def _kernels_or_what_they_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs on CUDA alone runs on the CPU too, on what its kernels mean."""
+    for user in (FusedLoop, Folding):
+        monkeypatch.setattr(user, "ops", fast_reference.ByDevice())
 
 
 @pytest.fixture(scope="session")

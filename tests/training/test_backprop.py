@@ -13,11 +13,10 @@ from torch import Tensor
 
 from looped.batches import Batch
 from looped.fast import StackedTransformer
-from looped.fast.backprop import backpropagate, ceiling
+from looped.fast.backprop import backpropagate, ceiling, held
 from looped.fast.engine import Engine
 from looped.fast.folding import GradientStore
 from looped.fast.packing import Packing
-from looped.fast.reference import held
 from looped.training import curriculum
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan

@@ -1,6 +1,6 @@
 """Folding by hand against `model.fold` and autograd: the same weights for the loop, the same flat gradient.
 
-Each runs on the plain twins of the kernels (`fast/reference.py`) and on the kernels themselves (`tests/ways.py`).
+Each runs on the plain twins of the kernels (`tests/fast_reference.py`) and on the kernels themselves (`tests/ways.py`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def assert_near(got: Tensor, right: Tensor) -> None:
 def test_by_hand_equals_autograd(case: str, seeds: int, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "interpreted" and seeds > 1 and case in ("wider than a tile", "deep", "universal"):
         pytest.skip("takes a minute")
-    monkeypatch.setattr(folding, "reference", ops_of(way))
+    monkeypatch.setattr(folding.Folding, "ops", ops_of(way))
     model, flat = given(case, seeds, device_of(way))
     leaf = flat.clone().requires_grad_()
     right = model.fold(leaf).tensors()

@@ -1,6 +1,6 @@
 """The loop written out by hand against autograd: the same loss and the same gradients.
 
-Each runs on the plain twins of the kernels (`fast/reference.py`) and on the kernels themselves (`tests/ways.py`).
+Each runs on the plain twins of the kernels (`tests/fast_reference.py`) and on the kernels themselves (`tests/ways.py`).
 """
 
 from __future__ import annotations

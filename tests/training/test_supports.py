@@ -10,7 +10,7 @@ from torch import nn
 
 from looped.errors import InputError
 from looped.fast.engine import Engine
-from looped.fast.supports import MODEL_FIELDS, TRAIN_FIELDS, supports
+from looped.fast.supports import MODEL_FIELDS, TRAIN_FIELDS, VALUES, supports
 from looped.model import Block, LoopedTransformer, ModelConfig
 from looped.model.attention import CausalAttention
 from looped.model.block import FeedForward
@@ -22,13 +22,13 @@ from looped.training.plain import PlainEngine
 
 
 def test_every_field_is_classified() -> None:
-    assert {field.name for field in fields(TrainConfig)} == TRAIN_FIELDS.keys()
-    assert {field.name for field in fields(ModelConfig)} == MODEL_FIELDS.keys()
+    assert {field.name for field in fields(TrainConfig)} == set(TRAIN_FIELDS)
+    assert {field.name for field in fields(ModelConfig)} == set(MODEL_FIELDS)
 
 
 def test_every_value_of_a_word_is_classified() -> None:
     for name, values in CHOICES.items():
-        known = MODEL_FIELDS[name]
+        known = VALUES[name]
         assert known is not None
         assert set(known) == set(values)
 

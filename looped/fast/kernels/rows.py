@@ -1,6 +1,6 @@
 """Norms with what stands next to them, and GELU with its bias: one kernel where PyTorch needs several.
 
-`reference.py` says what each one means.
+`tests/fast_reference.py` says what each one means.
 """
 
 # mypy: ignore-errors

@@ -1,7 +1,8 @@
 """Folding norms into the matrices behind them, its way back, and AdamW: one pass over the weights each.
 
-`reference.py` says what each means. Weights and their gradients are views into flat rows, [layers, S, …] with the same
-strides between layers and between seeds; what is folded, and its gradients, are [layers, S, …] in one piece.
+`tests/fast_reference.py` says what each means. Weights and their gradients are views into flat rows, [layers, S, …]
+with the same strides between layers and between seeds; what is folded, and its gradients, are [layers, S, …] in one
+piece.
 """
 
 # mypy: ignore-errors

@@ -1,16 +1,22 @@
-"""What the kernels of `kernels/` mean, in plain PyTorch: the same functions, for any device.
+"""What the kernels of `looped/fast/kernels/` mean, in plain PyTorch: the same functions, for any device.
 
-The fused loop (`fast/fused.py`) runs on either; on the CPU the tests run it on these and hold it equal to autograd.
+The fused loop and the folding of weights run on these too, and tests hold them equal to autograd (`ByDevice`).
 Tensors are [S, rows, width], those of `fold` [layers, S, …]; every function writes into the tensors it is given.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from looped.fast import attention
+from looped.fast import attention, kernels
+from looped.fast.backprop import held
+from looped.fast.fused import through_norm
 from looped.fast.layer_ops import EPSILON
 from looped.fast.packing import Packing
 from looped.model.config import ModelConfig
@@ -118,19 +124,6 @@ def hold(packing: Packing, flow: Tensor, highest: Tensor, total: Tensor) -> None
     total.add_(change)
 
 
-def held(packing: Packing, flow: Tensor, highest: Tensor) -> Tensor:
-    """Rows whose norm has grown past the highest they may have, scaled down to it: they point the same way."""
-    norm = packing.norms(flow).clamp_min(torch.finfo(torch.float32).tiny)
-    share = packing.spread((highest / norm).clamp_max(1))
-    return flow * share[:, : flow.shape[1], None].to(flow.dtype)
-
-
-def through_norm(grad: Tensor, normal: Tensor, rstd: Tensor) -> Tensor:
-    """The gradient of a norm's input, given that of its output."""
-    g, n = grad.float(), normal.float()
-    return (g - g.mean(-1, keepdim=True) - n * (g * n).mean(-1, keepdim=True)) * rstd[..., None]
-
-
 def gelu_forward(pre: Tensor, bias: Tensor, out: Tensor) -> None:
     """out ← gelu(pre + bias)."""
     out.copy_(F.gelu(pre + bias, approximate="tanh"))
@@ -170,3 +163,14 @@ def fold_backward(
         of_norm.copy_((through * weight).sum(-1))
     scale, shift = norm
     d_weight.copy_(scale[..., None] * grad + shift[..., None] * grad_bias)
+
+
+class ByDevice:
+    """The kernel of each name for tensors on CUDA, what it means for others."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def call(*args: Any) -> None:
+            on_cuda = any(isinstance(arg, Tensor) and arg.is_cuda for arg in args)
+            getattr(kernels if on_cuda else sys.modules[__name__], name)(*args)
+
+        return call
