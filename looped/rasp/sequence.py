@@ -84,6 +84,66 @@ def operation(function: Callable[P, R]) -> Callable[P, R]:
     return dispatch
 
 
+# --- operators -----------------------------------------------------------------------------------------------
+Ufunc = Callable[[Array, Array], Array]
+Operator = Callable[["Seq", "Seq | int"], "Seq"]
+
+
+def _operators(meaning: Callable[..., Seq], sign: str, function: Ufunc) -> tuple[Operator, Operator]:
+    """An operator with a sequence on its left, and with one on its right."""
+
+    def left(self: Seq, other: Seq | int) -> Seq:
+        return meaning(sign, function, self, other)
+
+    def right(self: Seq, other: Seq | int) -> Seq:
+        return meaning(sign, function, other, self)
+
+    return left, right
+
+
+def _comparison(sign: str) -> Operator:
+    return lambda self, other: compare(sign, self, other)
+
+
+def _refused(rule: str, detail: str) -> Callable[..., NoReturn]:
+    def method(self: Seq, *args: object, **kwargs: object) -> NoReturn:
+        refuse(rule, detail)
+
+    return method
+
+
+def _arithmetic(sign: str, function: Ufunc, a: Seq | int, b: Seq | int) -> Seq:
+    x, y = _pair(sign, a, b)
+    record(sign, literal(a), literal(b))
+    if Kind.INDEX in (x._kind, y._kind):
+        return _next_index(sign, x, y)
+    return token(function(x._data.astype(np.int64), y._data.astype(np.int64)))
+
+
+def _next_index(sign: str, x: Seq, y: Seq) -> Seq:
+    if x._kind is y._kind:
+        refuse("index-arithmetic", f"an index {sign} an index")
+    other = y if x._kind is Kind.INDEX else x
+    constant = other._constant
+    if constant is None or other._kind is Kind.BOOL:
+        refuse("index-to-token", f"an index {sign} a token")
+    if sign == "+" and constant == 1:
+        return Seq(x._data + y._data, Kind.INDEX)
+    if sign == "-" and constant == 1 and x._kind is Kind.INDEX:
+        return Seq(x._data - y._data, Kind.INDEX)
+    shown = f"an index {sign} {constant}" if x._kind is Kind.INDEX else f"{constant} {sign} an index"
+    refuse("index-arithmetic", shown)
+
+
+def _logic(sign: str, function: Ufunc, a: Seq | int, b: Seq | int) -> Seq:
+    x, y = _pair(sign, a, b)
+    if Kind.INDEX in (x._kind, y._kind):
+        refuse("index-arithmetic", f"an index in {sign}")
+    record(sign, literal(a), literal(b))
+    kind = Kind.BOOL if x._kind is y._kind is Kind.BOOL else Kind.TOKEN
+    return Seq(function(x._data, y._data), kind)
+
+
 class Seq:
     """A sequence of values, one per position. `seq(...)` makes one; operators and operations combine them."""
 
@@ -98,23 +158,17 @@ class Seq:
     def __repr__(self) -> str:  # for a person at a prompt; a file has no text formatting
         return f"Seq({self._kind.value}, {np.array2string(self._data.astype(int), threshold=40)})"
 
-    # --- arithmetic ----------------------------------------------------------------------------------------
-    def __add__(self, other: Seq | int) -> Seq:
-        return _arithmetic("+", np.add, self, other)
-
-    def __radd__(self, other: int) -> Seq:
-        return _arithmetic("+", np.add, other, self)
-
-    def __sub__(self, other: Seq | int) -> Seq:
-        return _arithmetic("-", np.subtract, self, other)
-
-    def __rsub__(self, other: int) -> Seq:
-        return _arithmetic("-", np.subtract, other, self)
-
-    def __mul__(self, other: Seq | int) -> Seq:
-        return _arithmetic("*", np.multiply, self, other)
-
-    __rmul__ = __mul__
+    # --- position by position ------------------------------------------------------------------------------
+    __add__, __radd__ = _operators(_arithmetic, "+", np.add)
+    __sub__, __rsub__ = _operators(_arithmetic, "-", np.subtract)
+    __mul__, __rmul__ = _operators(_arithmetic, "*", np.multiply)
+    __and__, __rand__ = _operators(_logic, "&", np.bitwise_and)
+    __or__, __ror__ = _operators(_logic, "|", np.bitwise_or)
+    __xor__, __rxor__ = _operators(_logic, "^", np.bitwise_xor)
+    __eq__ = _comparison("==")  # type: ignore[assignment]
+    __ne__ = _comparison("!=")  # type: ignore[assignment]
+    __lt__, __le__ = _comparison("<"), _comparison("<=")
+    __gt__, __ge__ = _comparison(">"), _comparison(">=")
 
     def __floordiv__(self, other: int) -> Seq:
         return _arithmetic("//", np.floor_divide, self, _divisor(other))
@@ -125,79 +179,30 @@ class Seq:
     def __neg__(self) -> Seq:
         return _arithmetic("-", np.subtract, 0, self)
 
-    # --- logic ---------------------------------------------------------------------------------------------
-    def __and__(self, other: Seq | int) -> Seq:
-        return _logic("&", np.bitwise_and, self, other)
-
-    __rand__ = __and__
-
-    def __or__(self, other: Seq | int) -> Seq:
-        return _logic("|", np.bitwise_or, self, other)
-
-    __ror__ = __or__
-
-    def __xor__(self, other: Seq | int) -> Seq:
-        return _logic("^", np.bitwise_xor, self, other)
-
-    __rxor__ = __xor__
-
     def __invert__(self) -> Seq:
         if self._kind is Kind.INDEX:
             refuse("index-arithmetic", "~ of an index")
         record("~")
         return Seq(np.invert(self._data), self._kind)
 
-    # --- comparison ----------------------------------------------------------------------------------------
-    def __eq__(self, other: Seq | int) -> Seq:  # type: ignore[override]
-        return compare("==", self, other)
-
-    def __ne__(self, other: Seq | int) -> Seq:  # type: ignore[override]
-        return compare("!=", self, other)
-
-    def __lt__(self, other: Seq | int) -> Seq:
-        return compare("<", self, other)
-
-    def __le__(self, other: Seq | int) -> Seq:
-        return compare("<=", self, other)
-
-    def __gt__(self, other: Seq | int) -> Seq:
-        return compare(">", self, other)
-
-    def __ge__(self, other: Seq | int) -> Seq:
-        return compare(">=", self, other)
-
     # --- what Python may not do ----------------------------------------------------------------------------
-    def __bool__(self) -> NoReturn:
-        refuse("control-flow", "a sequence used as a truth value (if, while, and, or, not, a < b < c)")
+    __bool__ = _refused(
+        "control-flow", "a sequence used as a truth value (if, while, and, or, not, a < b < c)"
+    )
+    __iter__ = _refused("indexing", "a sequence iterated over")
+    __getitem__ = _refused("indexing", "a sequence indexed or sliced")
+    __setitem__ = _refused("indexing", "a position of a sequence assigned")
+    __contains__ = _refused("indexing", "`in` a sequence")
+    __len__ = _refused("step-varies", "the length of a sequence read")
+    __int__ = __index__ = __float__ = __complex__ = _refused(
+        "indexing", "a sequence turned into a Python number"
+    )
+    __array__ = _refused("numpy", "a sequence turned into an array")
 
-    def __iter__(self) -> NoReturn:
-        refuse("indexing", "a sequence iterated over")
+    def __array_ufunc__(self, function: Any, *args: object, **kwargs: object) -> NoReturn:
+        refuse("numpy", f"numpy.{function.__name__} on a sequence")
 
-    def __getitem__(self, key: object) -> NoReturn:
-        refuse("indexing", "a sequence indexed or sliced")
-
-    def __setitem__(self, key: object, value: object) -> NoReturn:
-        refuse("indexing", "a position of a sequence assigned")
-
-    def __contains__(self, item: object) -> NoReturn:
-        refuse("indexing", "`in` a sequence")
-
-    def __len__(self) -> NoReturn:
-        refuse("step-varies", "the length of a sequence read")
-
-    def __int__(self) -> NoReturn:
-        refuse("indexing", "a sequence turned into a Python number")
-
-    __index__ = __float__ = __complex__ = __int__
-
-    def __array__(self, *args: object, **kwargs: object) -> NoReturn:
-        refuse("numpy", "a sequence turned into an array")
-
-    def __array_ufunc__(self, ufunc: Any, *args: object, **kwargs: object) -> NoReturn:
-        refuse("numpy", f"numpy.{ufunc.__name__} on a sequence")
-
-    def __array_function__(self, func: Any, *args: object, **kwargs: object) -> NoReturn:
-        refuse("numpy", f"numpy.{func.__name__} on a sequence")
+    __array_function__ = __array_ufunc__
 
 
 def seq(values: object) -> Seq:
@@ -253,7 +258,7 @@ def compare(sign: str, a: Seq | int, b: Seq | int) -> Seq:
     return Seq(COMPARE[sign](x._data, y._data), Kind.BOOL)
 
 
-COMPARE: dict[str, Callable[[Array, Array], Array]] = {
+COMPARE: dict[str, Ufunc] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -261,38 +266,6 @@ COMPARE: dict[str, Callable[[Array, Array], Array]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-
-
-def _arithmetic(sign: str, function: Callable[[Array, Array], Array], a: Seq | int, b: Seq | int) -> Seq:
-    x, y = _pair(sign, a, b)
-    record(sign, literal(a), literal(b))
-    if Kind.INDEX in (x._kind, y._kind):
-        return _next_index(sign, x, y)
-    return token(function(x._data.astype(np.int64), y._data.astype(np.int64)))
-
-
-def _next_index(sign: str, x: Seq, y: Seq) -> Seq:
-    if x._kind is y._kind:
-        refuse("index-arithmetic", f"an index {sign} an index")
-    other = y if x._kind is Kind.INDEX else x
-    constant = other._constant
-    if constant is None or other._kind is Kind.BOOL:
-        refuse("index-to-token", f"an index {sign} a token")
-    if sign == "+" and constant == 1:
-        return Seq(x._data + y._data, Kind.INDEX)
-    if sign == "-" and constant == 1 and x._kind is Kind.INDEX:
-        return Seq(x._data - y._data, Kind.INDEX)
-    shown = f"an index {sign} {constant}" if x._kind is Kind.INDEX else f"{constant} {sign} an index"
-    refuse("index-arithmetic", shown)
-
-
-def _logic(sign: str, function: Callable[[Array, Array], Array], a: Seq, b: Seq | int) -> Seq:
-    x, y = _pair(sign, a, b)
-    if Kind.INDEX in (x._kind, y._kind):
-        refuse("index-arithmetic", f"an index in {sign}")
-    record(sign, literal(a), literal(b))
-    kind = Kind.BOOL if x._kind is y._kind is Kind.BOOL else Kind.TOKEN
-    return Seq(function(x._data, y._data), kind)
 
 
 def _pair(sign: str, a: Seq | int, b: Seq | int) -> tuple[Seq, Seq]:
