@@ -52,13 +52,15 @@ def train(
     time_limit_s: float | None = None,
     stop: Callable[[], bool] = lambda: False,
     track: Tracker | str | None = None,
+    keep_replicas: bool = False,
     **changes: object,
 ) -> Summary:
     """Train a model into a run's folder; the same call again goes on where the last one ended.
 
     Parts of your own are given as objects or as `FILE.py:Name`. `changes` set fields of the configuration:
-    `steps=200`, `model={"width": 64}`. `track` gets the numbers while it trains: "trackio", "tensorboard", or an
-    object with `log(numbers, step)`, such as a run of wandb.
+    `steps=200`, `model={"width": 64}`, `replicas=8, hold_out=4` (of which `keep_replicas` keeps all weights). `track`
+    gets the numbers while it trains: "trackio", "tensorboard", or an object with `log(numbers, step)`, such as a run
+    of wandb.
     """
     listeners = [] if track is None else [tracked(track)]
     named = known("task", task), known("method", method), known("recipe", recipe)
@@ -71,8 +73,8 @@ def train(
     config = recipes.with_fields(config, words)
     folder = Path(out) if out is not None else Path("runs") / config.name
     return train_run(
-        config, folder, devices.pick(device),
-        listeners=listeners, backend=backend, time_limit_s=time_limit_s, stop=stop,
+        config, folder, devices.pick(device), listeners=listeners, backend=backend,
+        time_limit_s=time_limit_s, stop=stop, keep_replicas=keep_replicas,
     )  # fmt: skip
 
 

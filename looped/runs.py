@@ -6,6 +6,7 @@
     state.previous.safetensors   the checkpoint before that, should the last one be damaged
     seed-0.safetensors …         one seed's evaluated weights by name, without the seed axis
     *.damaged, metrics.damaged.jsonl   what could not be read, set aside
+    selection.json, population/  of a run of replicas: the choice among them, and they themselves
     lock                         held while a process trains here
     *.tmp                        what is being written; left by a kill, removed by the next training here
 
@@ -41,11 +42,15 @@ from looped.training.config import TrainConfig
 
 CONFIG, METRICS = "config.json", "metrics.jsonl"
 STATE, PREVIOUS = "state.safetensors", "state.previous.safetensors"
-OWN = re.compile(r"config\.json|metrics(\.damaged)?\.jsonl|(state(\.previous)?|seed-\d+)\.safetensors")
+SELECTION, POPULATION = "selection.json", "population"  # of a run of replicas: see `training.population`
+OWN = re.compile(
+    r"(config|selection)\.json|metrics(\.damaged)?\.jsonl|(state(\.previous)?|seed-\d+)\.safetensors"
+)
 STATE_KIND, SEED_KIND = "looped-state-1", "looped-seed-1"
 STORED = {"float32": torch.float32, "float16": torch.float16}  # types of numbers in a seed's file
 DAMAGED = "metrics.damaged.jsonl"  # lines of the metrics that could not be read
 LARGEST_CONFIG = 1 << 20  # bytes
+LARGEST_SELECTION = 1 << 24  # bytes
 LARGEST_METRICS = 1 << 31  # bytes
 LARGEST_LINE = 1 << 20  # bytes of one line of the metrics
 LOOKING_S = 0.3  # a process that only checks a lock holds it for far less

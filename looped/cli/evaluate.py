@@ -31,7 +31,15 @@ from looped.cli.arguments import Option, OwnPart, Positional
 from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
 from looped.evaluation import stopping
-from looped.evaluation.loading import LARGEST_SEED, LoadedRun, Precision, diverged, load, parse_lengths
+from looped.evaluation.loading import (
+    LARGEST_SEED,
+    LoadedRun,
+    Precision,
+    diverged,
+    load,
+    parse_lengths,
+    selected,
+)
 from looped.evaluation.measure import Pace, check, measure, pace, usual_stops
 from looped.evaluation.rollout import DIVERGED
 from looped.evaluation.steps import discover
@@ -190,6 +198,8 @@ def ready(args: Shared, command: str) -> Ready:
     loaded = [load(_found(path), device, args.precision) for path in args.runs]
     given.check()
     for each in loaded:
+        if how := selected(each.seeds[0].config):
+            note(f"looped: {each.path}: {how}")
         _check_alive(each, min(lengths, default=1))
     on_cpu = device.type == "cpu"
     samples = args.samples if args.samples is not None else 1 if on_cpu else SAMPLES

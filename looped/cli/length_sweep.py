@@ -143,7 +143,7 @@ def reach_table(sweeps: Iterable[Json]) -> Table:
     columns = ["run", "seeds", "samples", "trained", "paper", "inputs", "stop", *LEVELS, "L99 ended by"]
     rows: list[Sequence[object]] = [
         [
-            sweep["run"], len(sweep["seeds"]), sweep["samples"], sweep["trained"], sweep["paper"], entry["inputs"],
+            sweep["run"], _seeds(sweep), sweep["samples"], sweep["trained"], sweep["paper"], entry["inputs"],
             entry["stop"], *(_length(entry, level) for level in LEVELS), _end(entry["L99_ended_by"]),
         ]
         for sweep in sweeps
@@ -203,10 +203,15 @@ def markdown(sweeps: Sequence[Json]) -> str:
     for sweep in sweeps:
         reach = {(each["inputs"], each["stop"]): each for each in sweep["reach"]}
         cells = {way: " / ".join(_length(each, level) for level in LEVELS) for way, each in reach.items()}
-        about = [sweep["task"].replace("_", " "), sweep["recipe"], len(sweep["seeds"]), sweep["samples"]]
+        about = [sweep["task"].replace("_", " "), sweep["recipe"], _seeds(sweep), sweep["samples"]]
         about += [sweep["trained"], sweep["paper"]]
         lines.append([*map(str, about), *(cells.get(way, "") for way in ways)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _seeds(sweep: Json) -> str:
+    """`5`, or where each was chosen among replicas, `5, best of 8`."""
+    return f"{len(sweep['seeds'])}" + (f", best of {sweep['replicas']}" if "replicas" in sweep else "")
 
 
 def _length(entry: Json, level: str) -> str:

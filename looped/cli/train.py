@@ -41,7 +41,20 @@ if TYPE_CHECKING:
 
 # options that set one field of the configuration, where that has another name
 LONG = {name: f"model.{name}" for name in ("width", "heads", "layers", "bands", "positions", "embedding_std")}
-SHORT = ("seeds", "steps", "interval", "lr", "batch", "max_length", "ema", "backprop")
+SHORT = (
+    "seeds",
+    "steps",
+    "interval",
+    "lr",
+    "batch",
+    "max_length",
+    "ema",
+    "backprop",
+    "replicas",
+    "hold_out",
+    "refine",
+    "stack",
+)
 
 LONG_S = 120.0  # a run on a CPU that takes longer is told of the quick recipe
 
@@ -110,6 +123,16 @@ class TrainArgs:
     """none, start, rotary, alibi, learned or randomised."""
     embedding_std: Float = ""
     """Initial scale of the token embedding."""
+    replicas: Int = ""
+    """Models of each seed; the best on held-out lengths is chosen, which selection.json records. See docs/length.md."""
+    hold_out: Int = ""
+    """So many of the longest training lengths, on which replicas are judged and not trained."""
+    refine: Float = ""
+    """Share of the steps in which a chosen replica is trained on with all lengths; 0 keeps it as it is."""
+    stack: Int = ""
+    """The most replicas of all seeds that are trained as one computation; fewer take less memory."""
+    keep_replicas: bool = False
+    """Keep the weights of all replicas, in population/ in the run's folder."""
     init: Annotated[str, Option("START")] = "random"
     """random; or compiled, the task's n-RASP-L program as weights; or compiled:1e-3, those with so much noise each."""
     block: Annotated[str, Option("FILE.py:Name", default="(default: the stock block)")] = ""
@@ -135,6 +158,7 @@ def run_train(args: TrainArgs) -> int:
             config, folder, device,
             listeners=listeners, stop=_stop_request(folder, asked), time_limit_s=args.time_limit,
             cadence=Cadence(save_seconds=args.save_every), backend=args.backend,
+            keep_replicas=args.keep_replicas,
         )  # fmt: skip
     if args.json:
         print_json(asdict(summary))

@@ -78,6 +78,7 @@ def diverged(subject: Subject, length: int) -> list[int]:
 def stack(path: Path, seeds: list[Trained], device: torch.device, precision: Precision = "fp32") -> LoadedRun:
     """Stack the seeds of one model, found at `path`."""
     config = seeds[0].config
+    _check_chosen(path, config)
     dtype = precision_of(config, device, precision)
     model, weights = prepared(seeds, device, dtype)
     subject = Subject(
@@ -85,6 +86,27 @@ def stack(path: Path, seeds: list[Trained], device: torch.device, precision: Pre
         tuple(seed.seed for seed in seeds), config.max_length, config.recipe, methods.parse_loops(config.loops),
     )  # fmt: skip
     return LoadedRun(path, seeds, subject, dtype)
+
+
+def _check_chosen(path: Path, config: TrainConfig) -> None:
+    """Refuse replicas as long as the choice among them is not recorded: what is longer must not decide it."""
+    folder = (path if path.is_dir() else path.parent).absolute()
+    if config.replicas > 1 or not config.hold_out or folder.parent.name != runs.POPULATION:
+        return
+    if not (folder.parents[1] / runs.SELECTION).exists():
+        raise InputError(
+            f"{path} holds replicas among which none has been chosen yet: train the run in {folder.parents[1].name} "
+            f"to the end, which records the choice in {runs.SELECTION}, before they are measured"
+        )
+
+
+def selected(config: TrainConfig) -> str:
+    """How the seeds of a run were selected, in a sentence; empty for an ordinary run."""
+    if config.replicas == 1:
+        return ""
+    first = config.max_length - config.hold_out + 1
+    after = f", then trained on for {config.steps - config.selected_at} steps" if config.refine else ""
+    return f"each seed is the best of {config.replicas} replicas by lengths {first} to {config.max_length}{after}"
 
 
 def prepared(

@@ -143,7 +143,8 @@ def status_of(root: Path, job: Job) -> Status:
         return Status("done", job.config.steps, loss, measured)
     if files.is_locked(queue_file(root, f"{job.name}.lock")) or files.is_locked(folder / "lock"):
         return Status("running", step, loss, measured)
-    step = max(step, saved_step(folder / runs.STATE) or 0)  # it may have saved before its first report
+    states = (folder / runs.STATE, folder / runs.POPULATION / "part-0" / runs.STATE)
+    step = max(step, *(saved_step(path) or 0 for path in states))  # it may have saved before its first report
     reason = failure(root, job.name)
     if reason:
         return Status("failed", step, loss, measured, reason)

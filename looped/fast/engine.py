@@ -12,7 +12,7 @@ Both give the same numbers up to rounding. The engine knows nothing of files, di
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -101,6 +101,10 @@ class Engine(TrainingEngine):
     def seed_weights(self, i: int) -> dict[str, Tensor]:
         """A seed's weights that count, as its checkpoint holds them."""
         return self.model.layout.to_dict(self.evaluated_weights[i])
+
+    def take_weights(self, i: int, weights: Mapping[str, Tensor]) -> None:
+        """Put such weights in the place of a seed's."""
+        self.weights[i].copy_(self.model.layout.from_dict(weights))
 
     # --- the body of a step --------------------------------------------------------------------------------
     def gradients(self, stage: Stage) -> tuple[Tensor, Tensor, Tensor, Tensor]:

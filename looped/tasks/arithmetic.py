@@ -8,6 +8,7 @@ vocabulary here, so a digit is its own token id.
 from __future__ import annotations
 
 from abc import abstractmethod
+from random import Random
 from typing import ClassVar
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from looped.errors import InputError
-from looped.tasks.base import LONGEST, Long, Paper, Problems, Task, shown
+from looped.tasks.base import LONGEST, Long, Paper, Problems, Task, Twin, shown
 from looped.tasks.families import BIT_FAMILIES, BITS, CARRY_FAMILIES, UNIFORM, blended, draw_bits
 from looped.tasks.padded import filled, joined, mirrored
 from looped.tasks.strings import decimal
@@ -221,6 +222,11 @@ class Addition(TwoNumbersTask):
         size = max(len(first), len(second))
         padded = first and second and size <= LONGEST
         return super().parse(f"{first:0>{size}}+{second:0>{size}}" if padded else text)
+
+    def twin(self, question: list[str], random: Random) -> Twin:
+        """b + a has the sum of a + b."""
+        at = question.index(self.sign)
+        return [*question[at + 1 :], self.sign, *question[:at]], {}
 
     def meaning(self, answer: str) -> str:
         """The sum in decimal."""

@@ -33,6 +33,7 @@ from looped.errors import InputError
 from looped.tasks.families import is_known
 from looped.vocab import Vocab
 
+Twin = tuple[list[str], dict[str, str]]  # another question, and how tokens of the answer are renamed
 LONGEST = 4096  # the longest problem anybody may ask for: a bound on memory, not on the algorithms
 LARGEST_SEED = 2**32 - 1  # a CPU's generator looks at 32 bits: beyond, two seeds could be one
 
@@ -174,6 +175,13 @@ class Task(ABC):
     @abstractmethod
     def solve(self, question: list[str]) -> list[str]:
         """The answer's token names to a question's token names, in plain Python."""
+
+    def twin(self, question: list[str], random: Random) -> Twin | None:
+        """Another question whose answer is this one's with tokens renamed, and how; None where none is known.
+
+        Addition: `b + a` for `a + b`, and no token is renamed. Copy: every bit flipped, and `0` is renamed `1`.
+        """
+        return None
 
     # --- people --------------------------------------------------------------------------------------------
     def parse(self, text: str) -> list[str]:

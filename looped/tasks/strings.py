@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Iterable
+from random import Random
 
 import torch
 from jaxtyping import Bool, Int
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from looped.errors import InputError
 from looped.tasks import families as draws
-from looped.tasks.base import Long, Paper, Problems, Task, shown
+from looped.tasks.base import Long, Paper, Problems, Task, Twin, shown
 from looped.tasks.families import BIT_FAMILIES, BITS, UNIFORM, blended, draw_bits
 from looped.tasks.padded import compacted, filled, within
 from looped.vocab import Vocab
@@ -121,6 +122,10 @@ class Parity(StringTask):
         """Counts the ones."""
         return str(question.count("1") % 2)
 
+    def twin(self, question: list[str], random: Random) -> Twin:
+        """The order of the bits does not change their parity."""
+        return random.sample(question, len(question)), {}
+
     def meaning(self, answer: str) -> str:
         """`odd` or `even`."""
         return {"0": "even", "1": "odd"}.get(answer, "")
@@ -155,6 +160,11 @@ class Copy(StringTask):
     def solution(self, question: list[str]) -> list[str]:
         """The bits themselves."""
         return question
+
+    def twin(self, question: list[str], random: Random) -> Twin:
+        """Every bit flipped."""
+        flipped = {"0": "1", "1": "0"}
+        return [flipped[bit] for bit in question], flipped
 
 
 class BinarySum(StringTask):
@@ -191,6 +201,10 @@ class BinarySum(StringTask):
     def solution(self, question: list[str]) -> str:
         """Counts the ones."""
         return f"{question.count('1'):b}"[::-1].rstrip("0")
+
+    def twin(self, question: list[str], random: Random) -> Twin:
+        """The order of the bits does not change their count."""
+        return random.sample(question, len(question)), {}
 
     def meaning(self, answer: str) -> str:
         """The count in decimal: `011` is `6 ones, least significant first`."""
@@ -250,6 +264,12 @@ class UniqueSet(StringTask):
     def solution(self, question: list[str]) -> Iterable[str]:
         """The different tokens, in order."""
         return dict.fromkeys(question)
+
+    def twin(self, question: list[str], random: Random) -> Twin:
+        """The symbols renamed at random."""
+        symbols = self.vocab.symbols
+        names = dict(zip(symbols, random.sample(symbols, len(symbols)), strict=True))
+        return [names[symbol] for symbol in question], names
 
     def parse(self, text: str) -> list[str]:
         """Symbols separated by spaces or commas: `1 4 2 2 4 3` or `1,4,2`."""

@@ -41,6 +41,7 @@ def main(words: Sequence[str] | None = None) -> int:
             summary = train(
                 config, folder, device,
                 listeners=[Lines()] if world.rank == 0 else [], stop=asked, time_limit_s=args.time_limit, world=world,
+                keep_replicas=args.keep_replicas,
             )  # fmt: skip
         world.close()
     except InputError as error:
@@ -65,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--block", default="", metavar="FILE.py:Name", help="the stock block unless given")
     parser.add_argument("--set", nargs="*", default=[], action="extend", metavar="KEY=VALUE")
+    parser.add_argument(
+        "--keep-replicas", action="store_true", help="of --set replicas=8 hold_out=4: all weights"
+    )
     parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="stop cleanly, to go on later")
     return parser
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -84,6 +85,16 @@ class TrainConfig:
     init: str = start.RANDOM  # where the weights start: random, compiled or compiled:NOISE
     keep_zeros: bool = False  # of a compiled program, train only the weights that are not 0
     block: str = ""  # a block of the user's, as `looped.registry` names it; empty: the stock block
+    replicas: int = (
+        1  # models of each seed, of which the best is chosen (`training.population`); 1: no choice
+    )
+    hold_out: int = (
+        0  # so many of the longest training lengths choose among the replicas, which do not see them
+    )
+    refine: float = (
+        0.25  # share of the steps in which the chosen one trains on all lengths; 0: kept as chosen
+    )
+    stack: int = 0  # replicas of all seeds that are trained as one computation, at most; 0: all
 
     def __post_init__(self) -> None:
         if len(self.lr) not in (1, len(self.seeds)):
@@ -123,6 +134,7 @@ class TrainConfig:
             raise InputError("lr and clip must be positive")
         if max(self.lr) > LARGEST_LR:
             raise InputError(f"lr must be at most {LARGEST_LR}, not {max(self.lr):g}")
+        self._check_replicas()
         try:
             task, method = tasks.get(self.task), methods.get(self.method)
         except NotKnown:
@@ -158,6 +170,10 @@ class TrainConfig:
             raise InputError(f"{method.name} takes neither noise on its state nor another supervision")
         if start.parse(self.init).compiled and not (method.adaptive and method.prediction == "fop"):
             raise InputError(f"init={self.init} is for fop-loop-adaptive, with or without injection")
+        if self.replicas > 1 and not (method.adaptive and method.prediction == "fop"):
+            raise InputError(
+                f"replicas are for adaptive methods that predict the full output, not {method.name}"
+            )
         if self.keep_zeros and not start.parse(self.init).compiled:
             raise InputError("keep_zeros is for init=compiled, where nearly all weights are 0")
         if self.model.vocab < len(task.vocab):
@@ -165,16 +181,41 @@ class TrainConfig:
                 f"a model of {task.name} has at least {len(task.vocab)} tokens, not {self.model.vocab}"
             )
 
+    def _check_replicas(self) -> None:
+        if self.replicas < 1 or min(self.hold_out, self.stack) < 0 or not 0 <= self.refine < 1:
+            raise InputError(
+                "replicas must be at least 1, hold_out and stack at least 0, refine from 0 to below 1"
+            )
+        if self.replicas * len(self.seeds) > MOST_SEEDS:
+            raise InputError(f"a run trains at most {MOST_SEEDS:,} replicas of all seeds")
+        if self.replicas > 1 and not 1 <= self.hold_out <= self.max_length - self.start_length:
+            raise InputError(
+                f"replicas are chosen by held-out lengths: hold_out must be from 1 to "
+                f"{self.max_length - self.start_length}, not {self.hold_out}"
+            )
+        if self.replicas > 1 and self.selected_at < 1:
+            raise InputError(
+                f"refine={self.refine:g} of {self.steps} gradient steps leaves none for the replicas"
+            )
+
+    @property
+    def selected_at(self) -> int:
+        """The gradient step at which the best replica is chosen and training goes on; 0 for a run without replicas."""
+        return self.steps - round(self.refine * self.steps) if self.replicas > 1 else 0
+
     @property
     def name(self) -> str:
         """The default name of the run's folder."""
         parts = (self.task, self.method, self.recipe, self.block)
         own = "-".join(registry.label(part) for part in parts if part)
+        own += f"-best-of-{self.replicas}" if self.replicas > 1 else ""
         return f"{own}-{start.COMPILED}" if start.parse(self.init).compiled else own
 
     @property
     def curriculum_end(self) -> int:
         """The gradient step from which the learning rate falls: the last length has had its interval, and `hold`."""
+        if self.replicas > 1:  # all lengths from the choice on
+            return min(self.selected_at + self.warmup, self.steps)
         return min(self.stage_end(max(self.max_length, self.start_length)) + self.hold, self.steps)
 
     def stage_end(self, longest: int) -> int:
@@ -202,6 +243,29 @@ class TrainConfig:
     def seed_lrs(self) -> tuple[float, ...]:
         """The peak learning rate of each seed."""
         return self.lr if len(self.lr) > 1 else self.lr * len(self.seeds)
+
+
+def replica_seed(seed: int, replica: int) -> int:
+    """The seed of a replica, which no run with small seeds has: of its weights and of its data."""
+    return int.from_bytes(hashlib.sha256(f"replica {replica} of {seed}".encode()).digest()[:4], "big")
+
+
+def replica_runs(config: TrainConfig) -> list[TrainConfig]:
+    """The runs that train the replicas of all seeds, at most `stack` in each, on all but the held-out lengths."""
+    each = [
+        (replica_seed(seed, replica), lr)
+        for replica in range(config.replicas)
+        for seed, lr in zip(config.seeds, config.seed_lrs, strict=True)
+    ]
+    size = config.stack or len(each)
+    return [
+        replace(
+            config, seeds=tuple(seed for seed, _ in part),
+            lr=tuple(lr for _, lr in part) if len(config.lr) > 1 else config.lr,
+            max_length=config.max_length - config.hold_out, steps=config.selected_at, replicas=1, stack=0,
+        )
+        for part in (each[first : first + size] for first in range(0, len(each), size))
+    ]  # fmt: skip
 
 
 def product_dtype(config: TrainConfig, cuda: bool) -> torch.dtype:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -24,7 +24,7 @@ from looped import methods, tasks
 from looped.errors import InputError
 from looped.model.weights import Layout
 from looped.training import curriculum
-from looped.training.config import TrainConfig
+from looped.training.config import TrainConfig, replica_runs
 
 MOST_STAGES = 24  # stages that are worked out; further ones lie on straight lines between these
 Way = Literal["fused", "stepwise", "cpu"]  # fused.py on CUDA, backprop.py on CUDA, backprop.py on a CPU
@@ -216,7 +216,16 @@ class Cost:
 
 
 def estimate(config: TrainConfig, on: Device) -> Cost:
-    """The cost of a whole run."""
+    """The cost of a whole run; of a run of replicas theirs, without judging them, and what follows the choice."""
+    if config.replicas > 1:
+        runs = [estimate(part, on) for part in replica_runs(config)]
+        if config.refine:
+            later = config.steps - config.selected_at
+            runs.append(
+                estimate(replace(config, replicas=1, start_length=config.max_length, steps=later), on)
+            )
+        total = {name: sum(getattr(run, name) for run in runs) for name in ("flops", "seconds")}
+        return replace(runs[0], **total, fits=all(run.fits for run in runs))
     first, last = (curriculum.max_length(config, step) for step in (0, config.steps - 1))
     stages = range(first, last + 1)
     chosen = {stages[round(i * (len(stages) - 1) / (MOST_STAGES - 1))] for i in range(MOST_STAGES)}

@@ -28,6 +28,8 @@ RARE = 1e-7  # probability that a batch exceeds the reserved row capacity at som
 
 def max_length(config: TrainConfig, step: int) -> int:
     """The longest problem of gradient step `step` (counted from 0)."""
+    if config.replicas > 1:
+        return config.max_length  # the chosen replica has been through the curriculum
     ends = list(accumulate(config.dwell))
     if ends and step < ends[-1]:
         grown = bisect_right(ends, step)
@@ -43,8 +45,8 @@ def lr_share(config: TrainConfig, step: int) -> float:
     model of twenty forget everything. `cooling` lets the rate fall as the length grows.
     """
     share: float = (max_length(config, step) / config.start_length) ** -config.cooling
-    if step < config.warmup:
-        return share * (step + 1) / config.warmup
+    if step - config.selected_at < config.warmup:
+        return share * (step - config.selected_at + 1) / config.warmup
     if step < config.curriculum_end:
         return share
     rest = config.steps - config.curriculum_end

@@ -92,6 +92,16 @@ def restore_state(engine: TrainingEngine, window: Window, tensors: dict[str, Ten
     engine.done = step
 
 
+def begin_from(engine: TrainingEngine, weights: Sequence[Mapping[str, Tensor]], step: int) -> None:
+    """Puts an engine that has taken no step at `step`, with these weights of its seeds and fresh moments."""
+    with torch.no_grad():
+        for i, own in enumerate(weights):
+            engine.take_weights(i, own)
+        if engine.moments.average is not None:
+            engine.moments.average.copy_(engine.weights)
+    engine.done = step
+
+
 def check_state(
     engine: TrainingEngine, window: Window, rows: Mapping[str, Tensor], metadata: Metadata, shapes: Shapes
 ) -> None:
@@ -194,6 +204,10 @@ class Watch:
         engine.weights[i].copy_(self._good[i])
         if engine.moments.average is not None:
             engine.moments.average[i].copy_(self._good[i])
+
+    def forget(self) -> None:
+        """Take the present weights as good, whatever they were before."""
+        self._good.copy_(self.engine.evaluated_weights)
 
     # --- going on later ------------------------------------------------------------------------------------
     def state(self) -> tuple[dict[str, Tensor], Metadata]:

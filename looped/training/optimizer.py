@@ -43,7 +43,8 @@ class Moments:
 def hyper(config: TrainConfig, share: float, step: int) -> list[list[float]]:
     """Per seed: learning rate, and the bias corrections of the two moments at gradient step `step` (from 0)."""
     b1, b2 = config.betas
-    corrections = [1 - b1 ** (step + 1), 1 - b2 ** (step + 1)]
+    taken = step - config.selected_at + 1  # with these moments
+    corrections = [1 - b1**taken, 1 - b2**taken]
     return [[lr * share, *corrections] for lr in config.seed_lrs]
 
 

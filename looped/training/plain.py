@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +27,7 @@ from looped import methods, tasks
 from looped.batches import Batch
 from looped.errors import InputError
 from looped.model import halting, positions
-from looped.model.looped import BlockMaker, LoopedTransformer, checkpoint_weights
+from looped.model.looped import BlockMaker, LoopedTransformer, checkpoint_weights, load_checkpoint_weights
 from looped.model.seeds import ModuleStack, ModuleWeights, SeedModel, SeedWeights
 from looped.training import curriculum, optimizer, start
 from looped.training.config import TrainConfig, product_dtype
@@ -151,6 +151,10 @@ class TrainingEngine:
 
     def seed_weights(self, i: int) -> dict[str, Tensor]:
         """The weights that count of the i-th seed, as its checkpoint holds them."""
+        raise NotImplementedError
+
+    def take_weights(self, i: int, weights: Mapping[str, Tensor]) -> None:
+        """Put such weights, as `seed_weights` gives them, in the place of the i-th seed's."""
         raise NotImplementedError
 
     def buffers(self) -> dict[str, Tensor]:
@@ -314,6 +318,19 @@ class PlainEngine(TrainingEngine):
         """A seed's weights as its checkpoint holds them: the stock block's layout, or the module's own names."""
         net = self.evaluated_net(i)
         return checkpoint_weights(net) if self.stock else dict(net.state_dict())
+
+    def take_weights(self, i: int, weights: Mapping[str, Tensor]) -> None:
+        """Put such weights in the place of a seed's; what is not trained has to be the same in both."""
+        net, trained = self.nets[i], {name for name, p in self.nets[i].named_parameters() if p.requires_grad}
+        if self.stock:
+            load_checkpoint_weights(net, weights)
+            return
+        for name, value in net.state_dict().items():
+            if name not in trained and not torch.equal(value.cpu(), weights[name].cpu()):
+                raise InputError(
+                    f"the block's {name} is not trained and differs: it cannot start from other weights"
+                )
+        net.load_state_dict(dict(weights))
 
     def buffers(self) -> dict[str, Tensor]:
         """The modules' buffers, which a block may change as it trains."""

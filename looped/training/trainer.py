@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,13 +21,22 @@ from looped import registry
 from looped.checkpoints import Metadata, Shapes
 from looped.errors import InputError
 from looped.evaluation.measure import Row, Subject, measure
-from looped.runs import Run, load_seed, number, read_metrics
+from looped.runs import SELECTION, Run, load_seed, number, read_metrics
 from looped.tables import html_facts, html_table
 from looped.tasks.base import LONGEST
-from looped.training import curriculum
+from looped.training import curriculum, population
 from looped.training.config import TrainConfig
 from looped.training.cost import Clock
-from looped.training.engine import Backend, Watch, check_state, make, restore_state, take_state, verify_state
+from looped.training.engine import (
+    Backend,
+    Watch,
+    begin_from,
+    check_state,
+    make,
+    restore_state,
+    take_state,
+    verify_state,
+)
 from looped.training.progress import Listener, Report, SeedReport, Window
 from looped.training.world import NoOpRun, World
 
@@ -45,6 +54,7 @@ class Cadence:
     save_steps: int = 0  # between two checkpoints: by the clock
     save_seconds: float = 60.0  # between two checkpoints by the clock
     samples: int = 256  # problems of an evaluation, per length
+    longer: bool = True  # evaluations look past the training length too
 
 
 @dataclass(frozen=True)
@@ -87,26 +97,50 @@ def train(
     time_limit_s: float | None = None,
     world: World | None = None,
     backend: Backend = "auto",
+    keep_replicas: bool = False,
 ) -> Summary:
     """Trains to the end, or until `stop` says so or the time is up; the same call then goes on.
 
     In a world of several processes each of them makes this call, and the first one keeps the folder. `backend` is the
-    engine: auto takes the fast one where it handles the configuration, otherwise the plain one.
+    engine: auto takes the fast one where it handles the configuration, otherwise the plain one. Of a run of replicas,
+    `keep_replicas` keeps the weights of all.
     """
     if time_limit_s is not None and not time_limit_s > 0:
         raise InputError(f"the time limit must be above 0 seconds, not {time_limit_s:g}")
     world = world or World()
+    if config.hold_out and config.replicas == 1:
+        raise InputError(
+            f"hold_out={config.hold_out} is for choosing among replicas, and there is one: set replicas"
+        )
+    if config.replicas > 1 and world.size > 1:
+        raise InputError(f"replicas are trained in one process, not in {world.size}")
     held: list[Run] = []
     world.from_leader(lambda: held.append(Run(folder, config)))
+    began, cadence, device = time.monotonic(), cadence or Cadence(), torch.device(device)
+
+    def left() -> float | None:
+        return None if time_limit_s is None else max(time_limit_s - (time.monotonic() - began), 1e-9)
+
     with held[0] if held else NoOpRun(folder, config) as run:
-        training = _Training(
-            config, run, torch.device(device), listeners, cadence or Cadence(), world, backend
-        )
         try:
-            return training.go(stop, time_limit_s)
+            for path, part in population.parts(folder, config) if _needs_replicas(run) else []:
+                with Run(path, part) as own:
+                    within = replace(cadence, longer=False)
+                    summary = _Training(part, own, device, listeners, within, world, backend).go(stop, left())
+                for listener in listeners:
+                    listener.end()
+                if summary.ending in ("interrupted", "time limit"):
+                    return replace(summary, folder=str(folder), steps=config.steps, files=[])
+            training = _Training(config, run, device, listeners, cadence, world, backend)
+            return training.go(stop, left(), keep_replicas)
         finally:
             for listener in listeners:
                 listener.end()
+
+
+def _needs_replicas(run: Run) -> bool:
+    """Whether replicas have still to be trained: none has been chosen yet."""
+    return run.config.replicas > 1 and not (run.folder / SELECTION).exists()
 
 
 class _EvaluationStopped(Exception):
@@ -147,9 +181,14 @@ class _Training:
         return self.before + time.monotonic() - self.started
 
     # --- the loop ------------------------------------------------------------------------------------------
-    def go(self, stop: Callable[[], bool], time_limit_s: float | None) -> Summary:
+    def go(
+        self, stop: Callable[[], bool], time_limit_s: float | None, keep_replicas: bool = False
+    ) -> Summary:
         """Goes on from the last checkpoint until something ends it."""
-        self._resume()
+        try:
+            self._resume(stop, keep_replicas)
+        except _EvaluationStopped:  # while replicas were judged
+            return self._summary("interrupted")
         engine, steps = self.engine, self.config.steps
         deadline = None if time_limit_s is None else self.started + time_limit_s
         first = engine.done, self.owes_evaluation
@@ -216,18 +255,9 @@ class _Training:
     def _evaluate(self, stop: Callable[[], bool]) -> None:
         """Measure what the present weights can do; a request to stop ends it, and leaves it for the next session."""
 
-        looked = time.monotonic()
-
-        def check() -> None:
-            nonlocal looked
-            if time.monotonic() - looked > LOOK_S:
-                looked = time.monotonic()
-                if stop():
-                    raise _EvaluationStopped
-
         self.owes_evaluation = True
         try:
-            rows = self._measured(check)
+            rows = self._measured(_look(stop))
         except _EvaluationStopped:
             return
         self.owes_evaluation = False
@@ -244,7 +274,8 @@ class _Training:
             self.engine.law, on_step,
         )  # fmt: skip
         longest = config.max_length
-        lengths = [n for n in dict.fromkeys((longest, longest * 3 // 2, longest * 2)) if n <= LONGEST]
+        every = (longest, longest * 3 // 2, longest * 2) if self.cadence.longer else (longest,)
+        lengths = [n for n in dict.fromkeys(every) if n <= LONGEST]
         if config.model.positions in ("learned", "randomised"):
             room = config.model.max_positions - self.engine.method.pause
             lengths = [n for n in lengths if task.row_size(n) <= room]
@@ -274,7 +305,7 @@ class _Training:
         )  # fmt: skip
 
     # --- checkpoints ---------------------------------------------------------------------------------------
-    def _resume(self) -> None:
+    def _resume(self, stop: Callable[[], bool], keep_replicas: bool) -> None:
         def check(metadata: Metadata, shapes: Shapes) -> None:
             step = number(metadata, "step")
             if step is None or step > self.config.steps or _seconds(metadata) is None:
@@ -291,12 +322,25 @@ class _Training:
             self.watch.restore(tensors, metadata)
             self.before = _seconds(metadata) or 0.0
             self.owes_evaluation = metadata.get("owes") == "evaluation"
+        elif self.config.replicas > 1:
+            self._choose(stop)
+        if self.config.replicas > 1:
+            population.tidy(self.run.folder, keep_replicas)
         aside += self.run.rewind(self.engine.done, evaluated=not self.owes_evaluation)
         self.reported = self.engine.done, time.monotonic()
         for listener in self.listeners:
             listener.begin(self.config, self.run.folder, self.engine.done)
         for sentence in aside:
             self._note(sentence)
+
+    def _choose(self, stop: Callable[[], bool]) -> None:
+        """Choose among the replicas, record it, and start from the best one of each seed."""
+        folder, config = self.run.folder, self.config
+        self._note(f"choosing among the replicas by lengths up to {config.max_length}")
+        population.select(folder, config, self.engine.device, _look(stop))
+        begin_from(self.engine, population.chosen_weights(folder, config), config.selected_at)
+        self.watch.forget()
+        self._save()
 
     def _save_is_due(self) -> bool:
         if self.cadence.save_steps:
@@ -329,6 +373,20 @@ class _Training:
     def _save_seeds(self) -> None:
         for i, seed in enumerate(self.config.seeds):
             self.run.save_seed(seed, self.engine.seed_weights(i), self.engine.done)
+
+
+def _look(stop: Callable[[], bool]) -> Callable[[], None]:
+    """Raises when `stop` says so; called often, it looks now and then."""
+    looked = time.monotonic()
+
+    def check() -> None:
+        nonlocal looked
+        if time.monotonic() - looked > LOOK_S:
+            looked = time.monotonic()
+            if stop():
+                raise _EvaluationStopped
+
+    return check
 
 
 def _seconds(metadata: Metadata) -> float | None:

@@ -321,3 +321,33 @@ def test_a_long_run_is_told_of_the_quick_recipe() -> None:
     assert re.fullmatch(
         r"looped: the whole run takes about [\d.]+ h on one CPU core, .*; --recipe quick takes [\d.]+ s", said
     )
+
+
+def test_replicas_are_trained_chosen_and_shown(cli: Cli) -> None:
+    words = [*SMALL, "--replicas", "2", "--hold-out", "1", "--stack", "3", "--keep-replicas"]
+    folder = Path("runs/copy-fop-loop-adaptive-quick-best-of-2")
+    code, _, err = cli("train", *words)
+    assert (code, err.splitlines()[-1]) == (0, f"finished after 12 of 12 steps; wrote {folder}")
+    assert len(list(folder.glob("population/part-*/seed-*.safetensors"))) == 4
+    assert len(json.loads((folder / "selection.json").read_text())["populations"]) == 2
+    how = "each seed is the best of 2 replicas by lengths 3 to 3, then trained on for 3 steps"
+    code, out, err = cli("evaluate", str(folder), "--lengths", "3", "--samples", "4", "--device", "cpu")
+    assert (code, f"looped: {folder}: {how}" in err) == (0, True)
+    sweep = (
+        "--lengths",
+        "3",
+        "--samples",
+        "4",
+        "--step-samples",
+        "0",
+        "--families",
+        "uniform",
+        "--device",
+        "cpu",
+    )
+    code, out, _ = cli("bench", "ladder", str(folder), *sweep, "--out", "ladder.json")
+    assert (code, "2, best of 2" in out) == (0, True)
+    assert json.loads(Path("ladder.json").read_text())["ladder"][0]["replicas"] == 2
+    assert "| 2, best of 2 |" in cli("bench", "ladder", "--table", "ladder.json")[1]
+    code, _, err = cli("train", *SMALL, "--hold-out", "1", "--out", "b")
+    assert (code, "is for choosing among replicas" in err) == (2, True)

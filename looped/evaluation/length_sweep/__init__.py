@@ -63,6 +63,8 @@ SAMPLES = 2000  # problems per length and input distribution
 STEP_SAMPLES = 500  # problems per length that run on to 3·T, for overrun and drift
 FLOOR = 0.6  # no seed above it: far below exact, and above what guessing one bit gives
 ALL = "all"  # every input distribution of the task
+# Fields that configurations did not have at first, at their defaults: a model's key stays what it was.
+NEWER = {"block": "", "replicas": 1, "hold_out": 0, "refine": 0.25, "stack": 0}
 SAVE_EVERY = 30.0  # seconds between two writings of partial counts
 
 
@@ -116,7 +118,7 @@ def _folders(paths: Sequence[Path]) -> list[_Seeds]:
     for file in files:
         trained = runs.load_seed(file)
         fields = serial.to_json(trained.config).items()
-        told = {key: value for key, value in fields if key != "seeds" and (key, value) != ("block", "")}
+        told = {key: value for key, value in fields if key != "seeds" and NEWER.get(key) != value}
         config = json.dumps(told, sort_keys=True)
         same = 0  # files of one folder may hold the same seed twice: those are different models
         while (file.parent, config, same) in found:

@@ -168,9 +168,11 @@ class SweepRecord:
         rows = [row for row in self.rows if row["run"] == key]
         measured = {(row["length"], row.get("family", UNIFORM)) for row in rows}
         missing = {n: [name for name in run["families"] if (n, name) not in measured] for n in run["lengths"]}
+        replicas = (run.get("config") or {}).get("replicas", 1)  # of each seed, of which this is the best
         return {
             "run": key,
             **{name: run.get(name) for name in ("task", "method", "recipe", "seeds", "trained", "paper")},
+            **({"replicas": replicas} if replicas != 1 else {}),
             "samples": min((row["samples"] for row in rows), default=0),
             "lengths": run["lengths"],
             "families": run["families"],
