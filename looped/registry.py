@@ -221,7 +221,7 @@ def label(name: str) -> str:
 
 def _kind_of(part: Any) -> str:
     for word, kind in KINDS.items():
-        if word not in ("block", "recipe") and _is_of(kind, part):
+        if word not in ("block", "recipe", "model") and _is_of(kind, part):
             return word
     if isinstance(part, FunctionType) and len(inspect.signature(part).parameters) == RECIPE_PARAMETERS:
         return "recipe"

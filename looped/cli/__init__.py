@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("looped.cli.train", "trains a model; the same command again resumes"),
     "evaluate": ("looped.cli.evaluate", "accuracy of runs by length and stopping rule"),
     "discover": ("looped.cli.evaluate", "from which loop step on trained models are right, by length"),
+    "verify": ("looped.cli.verify", "a model's row of the length leaderboard, which can be repeated"),
     "publish": ("looped.cli.publish", "a trained model as a folder of the Hugging Face hub"),
     "figure": ("looped.cli.figure", "draws from files of results alone"),
     "reproduce": ("looped.cli.reproduce", "runs what is missing of a figure of the paper, then draws it"),

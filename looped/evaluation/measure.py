@@ -41,7 +41,7 @@ from looped.model import positions
 from looped.model.config import ModelConfig
 from looped.model.seeds import SeedModel, SeedWeights
 from looped.result_files import an, list_of
-from looped.tasks.base import Task
+from looped.tasks.base import Problems, Task
 from looped.tasks.families import UNIFORM
 
 Json = dict[str, Any]
@@ -243,13 +243,20 @@ def draw_batches(
 ) -> Iterator[Batch]:
     """Fresh test problems of one length, laid out for the method, on the weights' device."""
     task, method = subject.task, subject.method
-    generator = torch.Generator().manual_seed(seed * 1_000_003 + length)
-    for first in range(0, samples, DRAWN_AT_ONCE):
-        lengths = torch.full((min(DRAWN_AT_ONCE, samples - first),), length)
-        problems = task.sample(lengths, generator, max_length=length, family=family)
+    for problems in draw_problems(task, length, samples, seed=seed, family=family):
         batch = batches.lay_out(problems, task.vocab, task.row_size(length), method.prediction, method.pause)
         steps = subject.steps(problems.steps, problems.question_length)
         yield replace(batch, steps=steps).to(subject.weights.embed.device)
+
+
+def draw_problems(
+    task: Task, length: int, samples: int, *, seed: int, family: str = UNIFORM
+) -> Iterator[Problems]:
+    """The same problems, not laid out."""
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + length)
+    for first in range(0, samples, DRAWN_AT_ONCE):
+        lengths = torch.full((min(DRAWN_AT_ONCE, samples - first),), length)
+        yield task.sample(lengths, generator, max_length=length, family=family)
 
 
 def oracle_steps(subject: Subject, length: int) -> int:
