@@ -2,6 +2,8 @@
 
 $ looped explore --model runs/copy-fop-loop-adaptive-quick
 the explorer is at http://127.0.0.1:8642/?token=vSxS6VpLhVEKP0Q8xRCBcDIYkUoZ4ZC0 (Ctrl-C ends it)
+$ looped explore --export public copy-long runs/copy-fop-loop-adaptive-quick
+public holds a site of 2 models, 4.7 MB; any web server shows it: python -m http.server -d public
 """
 
 from __future__ import annotations
@@ -12,15 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from looped.cli.arguments import Option, OwnPart
+from looped.cli.arguments import Option, OwnPart, Positional
 from looped.cli.output import note, print_json
+from looped.errors import InputError
 from looped.registry import NamedParts, resolve
 
 
 @dataclass(frozen=True)
 class ExploreArgs:
-    """Serve the explorer on this machine's loopback address and open it in a browser."""
+    """Serve the explorer on this machine's loopback address and open it in a browser, or write it as a static site."""
 
+    export_models: Annotated[tuple[str, ...], Positional("MODEL…")] = ()
+    """With --export: shipped names, run folders or checkpoints; without any, the shipped `long` models."""
+    export: Annotated[Path | None, Option("DIR")] = None
+    """Write a site into this new folder that computes in the visitor's browser, and serve nothing."""
     port: Annotated[int | None, Option("NUMBER", default="")] = None
     """The port; by default 8642, or any free one if that is taken."""
     no_open: bool = False
@@ -47,6 +54,12 @@ def run(args: ExploreArgs) -> int:
     # Threads of one product wait this long (some 50 µs) for each other before they sleep: waking them up costs a wide
     # model a third of its time, and spinning for longer slows all other processes. Read when torch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    if args.export is not None:
+        return _export(args, args.export)
+    if args.export_models:
+        raise InputError(
+            f"{args.export_models[0]} needs --export DIR; a model to be served is given with --model"
+        )
     from looped.explorer import app, models
     from looped.explorer.app import Explorer
     from looped.explorer.security import Token
@@ -72,4 +85,25 @@ def run(args: ExploreArgs) -> int:
 
         page = "" if args.no_open else app.address(bound, token.once() if token else "")
         app.serve(Explorer(registry, stops=stops).app(token), bound, page, ready)
+    return 0
+
+
+def _export(args: ExploreArgs, folder: Path) -> int:
+    """Write the site, and say how large it is."""
+    for name in ("port", "no_open", "no_token", "stop"):
+        if getattr(args, name):
+            raise InputError(f"--{name.replace('_', '-')} is for serving: leave it out beside --export")
+    from looped.explorer import export
+
+    given = NamedParts(task=args.task, method=args.method, block=args.block)
+    registry = export.chosen_models([*args.export_models, *map(str, args.model)])
+    given.check()
+    sizes = export.write(folder, registry)
+    size = sum(sizes.values())
+    if args.json:
+        print_json({"folder": str(folder), "bytes": size, "files": sizes})
+    else:
+        models = "1 model" if len(registry) == 1 else f"{len(registry)} models"
+        print(f"{folder} holds a site of {models}, {size / 1e6:.1f} MB; any web server shows it: "
+              f"python -m http.server -d {folder}")  # fmt: skip
     return 0

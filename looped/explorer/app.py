@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -70,7 +70,7 @@ class Explorer:
         self.threads = torch.get_num_threads()
         self.cache = StateCache(limits)
         self.files = static_files()
-        self.catalogue = _catalogue(registry, limits)
+        self.catalogue = describe_all(registry, limits)
 
     def app(self, token: Token | None = None) -> Starlette:
         """The web application; every request to it needs the token, if there is one."""
@@ -246,7 +246,7 @@ class Explorer:
             raise HTTPException(400, str(error)) from None
 
 
-def _catalogue(registry: ModelRegistry, limits: Limits) -> dict[str, object]:
+def describe_all(registry: ModelRegistry, limits: Limits) -> dict[str, Any]:
     """Tasks in their usual order, models as they are offered."""
     return {
         "version": __version__,

@@ -142,6 +142,15 @@ def all_models(given: Sequence[Path] = (), shipped: Sequence[str] | None = None)
     return ModelRegistry([*own, *ours, *compiled], problems)
 
 
+def named_model(name: str) -> Model:
+    """A shipped model, a task's program compiled (`addition-compiled`), a run's folder or a checkpoint."""
+    if name.endswith(COMPILED) and name.removesuffix(COMPILED) in tasks.TASKS:
+        return _compiled(name.removesuffix(COMPILED))
+    if (found := zoo.find(name)) is not None:
+        return _shipped(found)
+    return _given(Path(name))
+
+
 def _shipped(name: str) -> Model:
     rows = [asdict(row) for row in zoo.card(name).rows]
     return _model(name, name, solve.load(name), _kept(rows), "from the model's card")

@@ -145,6 +145,10 @@ class WatchedLoop:
         moved = motion(self._before(h[0])[None], h)[0]
         if self._seen is None:
             moved[0] = math.inf  # nothing was there to move from
+        for k in (
+            (moved == 0).nonzero()[:, 0].tolist()
+        ):  # it stands still: as sure as before, not as K rounds it
+            surprise[k] = surprise[k - 1] if k else self._past.surprise[-1]
         done = is_done(self.model.config, h)
         self._past.answers += [text_of(self.task, ids) for ids in answers.tolist()]
         self._past.surprise += surprise.tolist()

@@ -10,6 +10,7 @@ import { Controls } from "./controls.js";
 import { Player } from "./player.js";
 import { Stage } from "./stage.js";
 import { Tour, calm } from "./tour.js";
+import { Refused, said } from "./messages.js";
 import { explainAll } from "./terms.js";
 
 const $ = (id) => document.getElementById(id);
@@ -34,7 +35,8 @@ const tour = new Tour(controls.catalogue, {
   left: () => { player.pause(); if (run?.rules) remember(); },
 });
 explainAll(document);
-$("version").textContent = `looped ${controls.catalogue.version}, on this machine only`;
+document.body.classList.toggle("alone", !api.program);
+$("version").textContent = `looped ${controls.catalogue.version}, ${api.WHERE}`;
 
 // --- asking --------------------------------------------------------------------------------------------------
 async function ask(at = {}) {
@@ -82,7 +84,7 @@ function begin(start, model) {
   verdict.rules(run, () => {});
   verdict.record(model, start.length);
   charts.accuracy($("accuracy"), model, start.length);
-  run.tracing = trace(run, model);
+  if (api.program) run.tracing = trace(run, model);
 }
 
 function finish(end, model, at) {
@@ -95,7 +97,7 @@ function finish(end, model, at) {
 
 function failed(error) {
   if (error.name === "AbortError") controls.say(run ? `Cancelled after ${run.steps.length} of ${run.start.steps} steps.` : "Cancelled.", true);
-  else controls.say(error instanceof api.Refused ? sentence(error.message) : "The server does not answer: is looped explore still running?");
+  else controls.say(error instanceof Refused ? sentence(error.message) : api.SILENT);
 }
 
 async function trace(mine, model) {
@@ -114,7 +116,7 @@ async function trace(mine, model) {
 function compiled(network, mine, steps) {
   const wanted = { model: network.key, question: mine.start.question, stretch: controls.catalogue.stretch };
   const variable = { name: "compiled", note: "compiled into a network: what it says", tokens: true, answers: true };
-  variable.load = async () => Object.assign(variable, await api.said(wanted, steps));
+  variable.load = async () => Object.assign(variable, await said(api.run, wanted, steps));
   return variable;
 }
 
@@ -187,7 +189,7 @@ $("share").addEventListener("click", async () => {
 });
 
 /** Shows what an address asks for: a stop of the tour, or a question. */
-function open(wanted) { return Tour.has(wanted.tour) ? tour.go(wanted.tour) : show(wanted); }
+function open(wanted) { return tour.has(wanted.tour) ? tour.go(wanted.tour) : show(wanted); }
 
 /** Shows a question; without one, always the same, neither short nor long. */
 async function show(wanted) {

@@ -1,4 +1,6 @@
-// A guided tour of four stops. A teacher can link to each: #tour=1 … #tour=4. Knows what to say; main.js shows it.
+// A guided tour of up to four stops. A teacher can link to each: #tour=1 … #tour=4. Knows what to say; main.js shows it.
+
+import * as api from "./api.js";
 
 const $ = (id) => document.getElementById(id);
 const LONG = ["1011001110001011010011100101100111010010", "0110100101110010101101001011010010111001"]; // 40 digits each
@@ -21,7 +23,7 @@ const STOPS = [
     seen: (run) => `${run.model.trained ? `${run.model.key} was trained on up to ${run.model.trained} digits. This question has ${run.start.length}` : `${run.model.key} was never trained; this question has ${run.start.length} digits`}: it takes ${run.stop} steps, and the answer is ${outcome(run)}.`,
   },
   {
-    title: "When to stop", models: ["addition-fast", "addition-compiled"], q: "0111110011+0010011010", at: "when",
+    title: "When to stop", models: ["addition-fast", "addition-compiled", "addition-long"], q: "0111110011+0010011010", at: "when",
     text: "How many steps does a question need? The network is not told, so a rule has to decide. All rules look at the same loop. Choose a step in the table to go there.",
     seen: (run) => rules(run),
   },
@@ -31,6 +33,8 @@ export class Tour {
   /** `show(state)` shows a stop's question and gives the run; `play(step)` plays to it; `left()` is called at the end. */
   constructor(catalogue, { show, play, left }) {
     Object.assign(this, { catalogue, show, play, left });
+    this.stops = STOPS.filter((stop) => this.#model(stop) && (api.program || stop.at !== "pair"));
+    $("tour-start").hidden = !this.stops.length;
     this.number = 0; // 0: no tour
     this.own = false; // a question of the visitor's own is being looked at meanwhile
     $("tour-start").addEventListener("click", () => this.#move(1));
@@ -43,22 +47,23 @@ export class Tour {
   /** The stop that the address should name. */
   get address() { return this.number && !this.own ? { tour: this.number } : null; }
 
-  static has(number) { return Number.isInteger(number) && number >= 1 && number <= STOPS.length; }
+  has(number) { return Number.isInteger(number) && number >= 1 && number <= this.stops.length; }
+
+  #model(stop) { return stop.models.find((key) => this.catalogue.models.some((each) => each.key === key)); }
 
   async go(number) {
-    const stop = STOPS[number - 1];
+    const stop = this.stops[number - 1];
     this.number = number; this.own = false;
     $("tour").hidden = false;
     document.body.classList.add("touring");
-    $("tour-count").textContent = `Stop ${number} of ${STOPS.length}`;
+    $("tour-count").textContent = `Stop ${number} of ${this.stops.length}`;
     $("tour-title").textContent = stop.title;
     $("tour-text").textContent = stop.text;
     $("tour-seen").textContent = "";
     $("tour-back").disabled = number === 1;
-    $("tour-next").textContent = number === STOPS.length ? "Finish" : "Next";
+    $("tour-next").textContent = number === this.stops.length ? "Finish" : "Next";
     $("tour").focus({ preventScroll: true });
-    const model = stop.models.find((key) => this.catalogue.models.some((each) => each.key === key));
-    const run = await this.show({ model, q: stop.q });
+    const run = await this.show({ model: this.#model(stop), q: stop.q });
     if (this.number !== number || !run?.rules) return;
     $("tour-seen").textContent = stop.seen(run);
     this.#spot(stop.at);
@@ -76,7 +81,7 @@ export class Tour {
 
   /** Through the address, so that the browser's Back button works too. */
   #move(number) {
-    if (number > STOPS.length) return this.end();
+    if (number > this.stops.length) return this.end();
     if (number < 1) return;
     Object.assign(this, { number, own: false }); // before the address: what writes it meanwhile must not undo it
     location.hash = `tour=${number}`;

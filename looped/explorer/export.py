@@ -1,0 +1,357 @@
+"""The explorer as a folder of files: the visitor's browser computes, from any web server, without one of ours.
+
+    DIR/index.html        the page, with a Content-Security-Policy that lets it ask this site alone
+    DIR/static/…          its files, and onnxruntime-web (WebAssembly, one thread)
+    DIR/catalogue.json    tasks, models, limits and stopping rules, as the server's /api/catalogue, and tables of sizes
+    DIR/models/N-NAME…    for each model `embed.onnx`, tokens to embedded input, and `step.onnx`, one loop step
+
+The loop and the stopping rules run in the page (`static/local.js`). A step in ONNX is checked against the model before
+anything is written. Shapes: L positions, D width, V vocabulary, H heads, b the widest band.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gzip
+import json
+import logging
+import lzma
+import math
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+import looped.zoo as zoo
+from looped.errors import InputError
+from looped.evaluation import stopping
+from looped.explorer import app, queries
+from looped.explorer.models import Model, ModelRegistry, named_model, read_query
+from looped.explorer.security import LIMITS, PLOT_STYLE
+from looped.model.attention import CausalAttention, sharpening, visible
+from looped.model.block import Block
+from looped.model.config import ModelConfig
+from looped.model.halting import logits
+from looped.model.looped import LoopedTransformer
+from looped.model.positions import bias, turn
+from looped.solve.solver import SPARE_STEPS
+from looped.tasks import TASKS
+
+RECIPE = "-long"  # the shipped models that are exported unless others are named
+POLICY = (
+    "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; "
+    f"style-src 'self' '{PLOT_STYLE}'; object-src 'none'; base-uri 'none'; form-action 'none'"
+)
+RUNTIME = "vendor/ort-wasm-simd-threaded.wasm.xz"  # unpacked it is six times as large
+NARROW = 8  # a head that sees at most so many positions is computed from shifted copies
+CHECKED = (3, 20)  # lengths of questions
+TOLERANCE = 1e-3  # of the largest number compared
+OPSET = 20  # the first with GELU
+
+
+def chosen_models(names: Sequence[str] = ()) -> ModelRegistry:
+    """The models of these names, run folders or checkpoints; without any, the shipped `long` ones."""
+    return ModelRegistry(map(named_model, names or [n for n in zoo.names() if n.endswith(RECIPE)]))
+
+
+def write(folder: Path, registry: ModelRegistry) -> dict[str, int]:
+    """Write the site of these models into a new or empty folder; the size of every file in bytes."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is there already: give a folder that is new or empty")
+    files = site_files(registry)
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return {name: len(data) for name, data in files.items()}
+
+
+def site_files(registry: ModelRegistry) -> dict[str, bytes]:
+    """Every file of the site by its path."""
+    files = {f"static/{name}": file.data for name, file in app.static_files().items() if name != app.PAGE}
+    page = (app.FOLDER / app.PAGE).read_text("utf-8")
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    files[app.PAGE] = page.replace("<head>", f"<head>\n  {meta}", 1).encode()
+    files["static/api.js"] = b'export * from "./local.js";\n'
+    wasm = lzma.decompress((app.FOLDER / RUNTIME).read_bytes())
+    files["static/vendor/ort.wasm.bin"] = gzip.compress(wasm, mtime=0)  # browsers unpack gzip, not xz
+    catalogue: dict[str, Any] = app.describe_all(registry, LIMITS)
+    offered = {model.solver.task.name for model in registry.values()}
+    catalogue["tasks"] = [
+        task | _sizes(task["name"]) for task in catalogue["tasks"] if task["name"] in offered
+    ]
+    for number, (model, told) in enumerate(zip(registry.values(), catalogue["models"], strict=True)):
+        path = f"models/{number}-{re.sub('[^A-Za-z0-9._-]', '-', model.key)}"
+        told |= {"path": path, **_told(model)}
+        files[f"{path}/embed.onnx"], files[f"{path}/step.onnx"] = to_onnx(model)
+    catalogue |= {
+        "rules": list(queries.RULES),
+        "top": queries.TOP,
+        "spare": SPARE_STEPS,
+        "threshold": stopping.DEFAULT_THRESHOLD,
+        "patience": stopping.DEFAULT_PATIENCE,
+        "motion": stopping.DEFAULT_MOTION,
+        "halted": stopping.DEFAULT_HALT,
+    }
+    files["catalogue.json"] = json.dumps(catalogue, allow_nan=False, separators=(",", ":")).encode()
+    return files
+
+
+def _sizes(name: str) -> dict[str, object]:
+    """What the page cannot find out by itself: token names, and positions of a row by length."""
+    if name not in TASKS:
+        raise InputError(
+            f"{name} is a task of your own, whose answers the page cannot check: serve it instead"
+        )
+    task = TASKS[name]
+    return {"names": list(task.vocab.names), "rows": [task.row_size(n + 1) for n in range(LIMITS.length)]}
+
+
+def _told(model: Model) -> dict[str, object]:
+    """How the page walks this model's loop; `needed` are the steps by variant and length."""
+    solver, config = model.solver, model.solver.model.config
+    task, lengths = solver.task, torch.arange(1, model.longest(LIMITS) + 1)
+    needed = []
+    for variant in range(task.variants):
+        drawn = task.sample(
+            lengths,
+            torch.Generator().manual_seed(0),
+            max_length=int(lengths[-1]),
+            variants=torch.full_like(lengths, variant),
+        )
+        steps = solver.method.steps(task, drawn.steps, solver.trained_max_length)
+        if not solver.loops.plain:
+            steps = solver.loops.first(drawn.steps, drawn.question_length)
+        needed.append(steps.tolist())
+    return {
+        "needed": needed,
+        "pause": solver.method.pause,
+        "precision": config.precision,
+        "injection": config.injection,
+        "halting": config.halting,
+        "halt": config.halt,
+        "looks": _kinds(config) if _plain_layers(solver.net.block) else None,
+    }
+
+
+# --- a model as ONNX -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class SeenWeights:
+    """The attention weights of a pass, in the order in which they were computed; torch.export copies a bare list."""
+
+    each: list[Tensor] = field(default_factory=list)
+
+
+class WatchedAttention(nn.Module):
+    """The same attention spelled out, its weights kept in `seen`; heads with narrow bands take shifted copies."""
+
+    def __init__(self, own: CausalAttention, seen: SeenWeights) -> None:
+        super().__init__()
+        self.config, self.qkv, self.out, self.seen = own.config, own.qkv, own.out, seen
+
+    def forward(self, h: Float[Tensor, "1 L D"]) -> Float[Tensor, "1 L D"]:
+        """Mix the positions of the row."""
+        config, size = self.config, h.shape[1]
+        split = self.qkv(h).view(1, size, 3, config.heads, config.head_size)
+        q, k, v = split.permute(2, 0, 3, 1, 4)  # each [1, H, L, d]
+        q, k = turn(config, q) / math.sqrt(config.head_size), turn(config, k)
+        if config.sharpen:
+            q = q * sharpening(config.head_bands, size, q)
+        mixed, first = [], 0
+        for kind, count in _kinds(config).items():
+            heads = slice(first, first + count)
+            first += count
+            mixed.append(getattr(self, kind)(q[:, heads], k[:, heads], v[:, heads]))
+        out: Tensor = self.out(torch.cat(mixed, dim=1).transpose(1, 2).reshape(1, size, config.width))
+        return out
+
+    def narrow(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Heads that see a few positions: weights [1, H, L, b] of the position itself and those before it."""
+        bands, size = torch.tensor(self.config.bands), q.shape[2]
+        back = torch.arange(_narrow(self.config))
+        seen = (torch.arange(size)[:, None] >= back) & (back < bands[:, None, None])
+        shifted = [[F.pad(x, (0, 0, n, 0))[:, :, :size] for n in range(len(back))] for x in (k, v)]
+        scores = torch.stack([(q * each).sum(-1) for each in shifted[0]], dim=-1)
+        shares = torch.where(seen, scores, float("-inf")).softmax(-1)
+        self.seen.each.append(shares)
+        return torch.stack([shares[..., n, None] * each for n, each in enumerate(shifted[1])]).sum(0)
+
+    def wide(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Heads that see everything before them, or a wide band of it: weights [1, H, L, L]."""
+        size = q.shape[2]
+        first = 0 if not _narrow(self.config) else len(self.config.bands)
+        bands = self.config.head_bands[first : first + q.shape[1]]
+        mask = torch.where(visible(bands if any(bands) else (0,), size, q.device), 0.0, float("-inf")).to(
+            q.dtype
+        )
+        offsets = bias(self.config, size, size, q.device)
+        scores = q @ k.transpose(-1, -2) + (
+            mask if offsets is None else mask + offsets[: q.shape[1]].to(q.dtype)
+        )
+        shares = scores.softmax(-1)
+        self.seen.each.append(shares)
+        return shares @ v
+
+    def best(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Heads that take the value of the largest key so far, the last of equals: its position [1, H, L]."""
+        size = q.shape[2]
+        keys = k[..., 0].flip(-1)[..., None, :].expand(-1, -1, size, -1)
+        behind = visible((0,), size, k.device).flip(-1)
+        at = size - 1 - torch.where(behind, keys, float("-inf")).argmax(-1)
+        self.seen.each.append(at.float())
+        return v.gather(2, at[..., None].expand_as(v))
+
+
+class StepGraph(nn.Module):
+    """One pass of the loop as the page needs it: the next state, scores, halting scores, attention weights."""
+
+    def __init__(self, net: LoopedTransformer) -> None:
+        super().__init__()
+        self.net, self.seen = copy.deepcopy(net).eval(), SeenWeights()
+        for block, seen in ((self.net.block, self.seen), (self.net.before, SeenWeights())):
+            for layer in _plain_layers(block):
+                layer.attention = WatchedAttention(layer.attention, seen)  # type: ignore[arg-type]
+        kinds = _kinds(net.config) if _plain_layers(net.block) else ()
+        halt = [] if net.halting_head is None else ["halt"]
+        looks = [f"{kind}.{i}" for i in range(net.config.layers) for kind in kinds]
+        self.outputs = ["next", "logits", *halt, *looks]
+
+    def forward(self, state: Float[Tensor, "1 L D"], input: Float[Tensor, "1 L D"]) -> tuple[Tensor, ...]:
+        """What follows a state; `input` is the embedded question."""
+        self.seen.each.clear()
+        h = self.net.step(self.net.inject(state, input))
+        head = self.net.halting_head
+        return (h, self.net.readout(h), *([] if head is None else [head(h)[..., 0]]), *self.seen.each)
+
+
+class EmbeddingGraph(nn.Module):
+    """Tokens to the embedded input, with the layers before the loop where there are any."""
+
+    def __init__(self, step: StepGraph) -> None:
+        super().__init__()
+        self.net = step.net
+
+    def forward(self, tokens: Int[Tensor, "1 L"]) -> Float[Tensor, "1 L D"]:
+        """The input as a state."""
+        return self.net.embed(tokens)
+
+
+def _plain_layers(block: nn.Module | None) -> list[nn.Module]:
+    """The layers of a block with our attention; none where a part of it is the user's own."""
+    layers = list(block.layers) if isinstance(block, Block) else []
+    return layers if all(type(layer.attention) is CausalAttention for layer in layers) else []
+
+
+def _narrow(config: ModelConfig) -> int:
+    """The widest band, where shifted copies are cheaper than a mask; else 0."""
+    widest = max(config.bands, default=0)
+    return widest if widest <= NARROW and config.positions != "alibi" else 0
+
+
+def _kinds(config: ModelConfig) -> dict[str, int]:
+    """How many heads of each kind a layer has, in their order."""
+    narrow = len(config.bands) if _narrow(config) else 0
+    counts = {"narrow": narrow, "wide": config.heads - narrow - config.running, "best": config.running}
+    return {kind: count for kind, count in counts.items() if count}
+
+
+def to_onnx(model: Model) -> tuple[bytes, bytes]:
+    """Embedding and step as ONNX files, found equal to the model by onnxruntime."""
+    try:
+        import onnxruntime
+        import onnxscript  # noqa: F401  torch.onnx needs it
+    except ImportError:
+        raise InputError("exporting needs onnx: pip install 'looped[export]'") from None
+    step = StepGraph(model.solver.net)
+    config, size = step.net.config, torch.export.Dim("L", min=2, max=LIMITS.row + 1)
+    kind = getattr(torch, config.precision)
+    state, x = torch.randn(
+        2, 1, 17, config.width, dtype=kind
+    ).unbind()  # two, which are never one input twice
+    tokens = torch.zeros(1, 17, dtype=torch.long)
+    if config.positions in ("learned", "randomised"):
+        size = torch.export.Dim("L", min=2, max=config.max_positions)
+    with _quietly(model.label), torch.inference_mode():
+        embed = _written(EmbeddingGraph(step), (tokens,), ["tokens"], ["input"], size)
+        loop = _written(step, (state, x), ["state", "input"], step.outputs, size)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    _check(model, step, *(onnxruntime.InferenceSession(data, options) for data in (embed, loop)))
+    return embed, loop
+
+
+def _written(
+    module: nn.Module, given: tuple[Tensor, ...], inputs: list[str], outputs: list[str], size: Any
+) -> bytes:
+    made = torch.onnx.export(
+        module.eval(),
+        given,
+        dynamo=True,
+        dynamic_shapes=tuple({1: size} for _ in given),
+        input_names=inputs,
+        output_names=outputs,
+        opset_version=OPSET,
+        verbose=False,
+    )
+    assert made is not None
+    proto = made.model_proto
+    for part in (
+        proto,
+        proto.graph,
+        *proto.graph.node,
+        *proto.graph.input,
+        *proto.graph.output,
+        *proto.graph.value_info,
+        *proto.graph.initializer,
+    ):
+        part.ClearField("metadata_props")  # the exporter's notes: call stacks with paths of this machine
+    return bytes(proto.SerializeToString())
+
+
+@contextlib.contextmanager
+def _quietly(label: str) -> Iterator[None]:
+    """Without the exporter's remarks; what it cannot write is told in a sentence."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    except torch.onnx.OnnxExporterError as error:
+        reason = str(error.__cause__ or error).strip().splitlines()[0][:200]
+        raise InputError(f"{label} cannot be written as ONNX: {reason}") from None
+    finally:
+        logging.disable(before)
+
+
+@torch.inference_mode()
+def _check(model: Model, step: StepGraph, embed: Any, loop: Any) -> None:
+    """Raise unless onnxruntime gives what the model gives, at every step of a short and of a longer question."""
+    solver, task = model.solver, model.solver.task
+    ours, weights = solver.model, solver.weights
+    assert [each.name for each in loop.get_outputs()] == step.outputs
+    for length in {min(n, model.longest()) for n in CHECKED}:
+        drawn = task.sample(torch.tensor([length]), torch.Generator().manual_seed(0), max_length=length)
+        asked = task.vocab.decode(drawn.question[0, : int(drawn.question_length[0])].tolist())
+        query = read_query(model, task.format_question(asked), 1.0)
+        tokens = query.batch().tokens
+        h, x = None, ours.embed(weights, tokens[None])
+        pairs = [(x, embed.run(None, {"tokens": tokens.numpy()})[0])]
+        for _ in range(query.needed):
+            state = h if h is not None else torch.zeros_like(x) if ours.config.injection else x
+            h = ours.step(weights, ours.inject(h, x))
+            wanted = [h, ours.readout(weights, h)] + ([logits(weights.head, h)] if weights.head else [])
+            found = loop.run(None, {"state": state[0].numpy(), "input": x[0].numpy()})
+            pairs += zip(wanted, found, strict=False)  # attention weights come after
+        for a, b in pairs:
+            if not float((a[0] - torch.from_numpy(b)).abs().max()) <= TOLERANCE * (1 + float(a.abs().max())):
+                raise InputError(f"{model.label} computes other numbers in ONNX: it cannot be exported")
