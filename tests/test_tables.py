@@ -13,7 +13,7 @@ import looped.zoo as zoo
 from looped.api import ResultRows
 from looped.rasp import programs
 from looped.rasp.trace import trace
-from looped.solve.answers import Answer, Answers, Step, StepSequence
+from looped.solve.solver import Answer, Answers, Step, StepSequence
 from looped.tables import Cell, html_facts, html_table
 from looped.training.trainer import Summary
 

@@ -52,10 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 LONGEST_NAME = 1024  # characters of a path that a sentence repeats
 LONGEST_SENTENCE = 4000  # characters
 
-# commands of two words, with options of their own: words → module
-SUBCOMMANDS: dict[tuple[str, str], str] = {
-    ("bench", "ladder"): "looped.cli.length_sweep",
-}
+SUBCOMMANDS = {("bench", "ladder")}  # commands of two words, with options of their own
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -108,12 +105,12 @@ def _dispatch(words: list[str]) -> int:
         raise InputError(_unknown_command(name))
     from looped.cli.arguments import parse
 
-    source = COMMANDS[name][0]
+    module = import_module(COMMANDS[name][0])
     if rest and (name, rest[0]) in SUBCOMMANDS:
-        source = SUBCOMMANDS[name, rest[0]]
         name, rest = f"{name} {rest[0]}", rest[1:]
-    module = import_module(source)
-    run = getattr(module, f"run_{name}", None) or module.run  # a file may hold several commands
+    run = (
+        getattr(module, f"run_{name.replace(' ', '_')}", None) or module.run
+    )  # a file may hold several commands
     try:
         args = parse(get_type_hints(run)["args"], rest, prog=f"looped {name}")
     except SystemExit:  # the command's --help, already printed

@@ -27,8 +27,7 @@ from looped.cli.output import note, print_json
 from looped.errors import InputError
 from looped.registry import NamedParts
 from looped.solve import Answer, Solver, answer, load
-from looped.solve.answers import Step, shown
-from looped.solve.solver import steps
+from looped.solve.solver import Step, shown, steps
 from looped.solve.sources import own
 from looped.tables import BAD, GOOD
 from looped.tasks.base import Task

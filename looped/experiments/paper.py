@@ -23,7 +23,7 @@ length, and `stopping` is drawn at it. The method has five seeds, the others thr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -95,98 +95,57 @@ class PlannedRun:
     plan: MeasurementPlan
 
 
-FIGURES: dict[str, PaperFigure] = {
-    figure.name: figure
-    for figure in (
-        PaperFigure(
-            "main",
-            "the method against next-token prediction, by length",
-            (
-                FigureLine(OURS),
-                *(FigureLine(method, seeds=FEW) for method in ("ntp", "ntp-pause", "ntp-loop")),
-            ),
-        ),
-        PaperFigure(
-            "ablation",
-            "the method against full-output variants, by length",
-            (
-                FigureLine(OURS),
-                *(
-                    FigureLine(method, seeds=FEW)
-                    for method in ("fop-loop-adaptive-wo", "fop", "fop-pause", "fop-loop-fixed")
-                ),
-            ),
-        ),
-        PaperFigure(
-            "stopping",
-            "accuracy and confidence after every loop step",
-            (FigureLine(OURS, kind="steps", lengths="the paper's"),),
-        ),
-        PaperFigure(
-            "rules",
-            "stopping rules against each other, by length",
-            (
-                FigureLine(OURS, stops=RULES, lengths="near"),
-                FigureLine("fop-loop-fixed", lengths="near", seeds=FEW),
-            ),
-        ),
-    )
-}
-
-AT_T = FigureLine(OURS, ("oracle", "settled", "converged"), "halting")
-HEAD = ("halt", "halt-mode", "halt=0.1", "halt=0.3", "halt=0.7", "halt=0.9")
-START = "model.positions=start"  # without T(n), equal tokens can be counted from a start alone (model/positions.py)
-SETTLED = ("settled", "oracle", "confidence", "converged", "converged=6")  # `oracle`: as many as `loops` says
+def _compared(*methods: str) -> list[FigureLine]:
+    return [FigureLine(OURS), *(FigureLine(method, seeds=FEW) for method in methods)]
 
 
 def _variant(label: str, stops: tuple[str, ...], *changes: str) -> FigureLine:
     return FigureLine(OURS, stops, "halting", set=changes, label=label)
 
 
-BEYOND: dict[str, PaperFigure] = {
-    figure.name: figure
-    for figure in (
-        PaperFigure(
-            "halting",
-            "who knows when to stop: learned halting and training without T(n)",
-            (
-                AT_T,
-                FigureLine("ut", ("halt",), "halting"),
-                FigureLine("pondernet", ("halt",), "halting"),
-                _variant("start", AT_T.stops, START),
-                _variant("act", HEAD[:1], "model.halting=act", "loops=q", START),
-                _variant("ponder", HEAD, "model.halting=ponder", "loops=q", START),
-                _variant("free", SETTLED, "loops=q..2q", START),
-                _variant("best", SETTLED, "loops=2q", "supervision=best", START),
-                _variant(
-                    "expected",
-                    HEAD[:1],
-                    "model.halting=mark",
-                    "loops=2q",
-                    "supervision=expected",
-                    "halt_cost=0.03",
-                    START,
-                ),
-            ),
-        ),
-        PaperFigure(
-            "rules-far",
-            "stopping rules to twice the paper's length",
-            (FigureLine(OURS, stops=(*RULES, *LATE)),),
-        ),
-        PaperFigure(
-            "wrong-steps",
-            "how much a wrong T in training costs",
-            (
-                AT_T,
-                _variant("T+1", AT_T.stops, "loops=T+1"),
-                _variant("2T", AT_T.stops, "loops=2T"),
-                _variant("T/2", AT_T.stops, "loops=T/2"),
-                _variant("20", AT_T.stops, "loops=20"),
-            ),
-        ),
-    )
-}  # questions the paper's reviewers asked
+def _by_name(*figures: tuple[str, str, Iterable[FigureLine]]) -> dict[str, PaperFigure]:
+    return {name: PaperFigure(name, summary, tuple(lines)) for name, summary, lines in figures}
+
+
+FULL_OUTPUT = ("fop-loop-adaptive-wo", "fop", "fop-pause", "fop-loop-fixed")
+CURVES = FigureLine(OURS, kind="steps", lengths="the paper's")
+STOPPED = (
+    FigureLine(OURS, stops=RULES, lengths="near"),
+    FigureLine("fop-loop-fixed", lengths="near", seeds=FEW),
+)
+FIGURES = _by_name(
+    (
+        "main",
+        "the method against next-token prediction, by length",
+        _compared("ntp", "ntp-pause", "ntp-loop"),
+    ),
+    ("ablation", "the method against full-output variants, by length", _compared(*FULL_OUTPUT)),
+    ("stopping", "accuracy and confidence after every loop step", (CURVES,)),
+    ("rules", "stopping rules against each other, by length", STOPPED),
+)
+
+AT_T = FigureLine(OURS, ("oracle", "settled", "converged"), "halting")
+HEAD = ("halt", "halt-mode", "halt=0.1", "halt=0.3", "halt=0.7", "halt=0.9")
+START = "model.positions=start"  # without T(n), equal tokens can be counted from a start alone (model/positions.py)
+SETTLED = ("settled", "oracle", "confidence", "converged", "converged=6")  # `oracle`: as many as `loops` says
+EXPECTED = ("model.halting=mark", "loops=2q", "supervision=expected", "halt_cost=0.03", START)
+HALTING = (
+    AT_T,
+    FigureLine("ut", ("halt",), "halting"),
+    FigureLine("pondernet", ("halt",), "halting"),
+    _variant("start", AT_T.stops, START),
+    _variant("act", HEAD[:1], "model.halting=act", "loops=q", START),
+    _variant("ponder", HEAD, "model.halting=ponder", "loops=q", START),
+    _variant("free", SETTLED, "loops=q..2q", START),
+    _variant("best", SETTLED, "loops=2q", "supervision=best", START),
+    _variant("expected", HEAD[:1], *EXPECTED),
+)
+WRONG = [_variant(loops, AT_T.stops, f"loops={loops}") for loops in ("T+1", "2T", "T/2", "20")]
+BEYOND = _by_name(
+    ("halting", "who knows when to stop: learned halting and training without T(n)", HALTING),
+    ("rules-far", "stopping rules to twice the paper's length", (FigureLine(OURS, stops=(*RULES, *LATE)),)),
+    ("wrong-steps", "how much a wrong T in training costs", (AT_T, *WRONG)),
+)  # questions the paper's reviewers asked
 
 
 @dataclass(frozen=True)

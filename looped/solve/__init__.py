@@ -8,8 +8,7 @@
 files, models and tasks; nothing of how a model came to be.
 """
 
-from looped.solve.answers import Answer, Answers, Step, StepSequence
-from looped.solve.solver import Solver, answer
+from looped.solve.solver import Answer, Answers, Solver, Step, StepSequence, answer
 from looped.solve.sources import load
 
 __all__ = ["Answer", "Answers", "Solver", "Step", "StepSequence", "answer", "load"]

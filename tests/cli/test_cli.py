@@ -17,7 +17,7 @@ import pytest
 
 import looped
 from looped import cli as command_line
-from looped.cli import COMMANDS, SUBCOMMANDS
+from looped.cli import COMMANDS
 from looped.cli.output import note, print_json, print_table
 from looped.errors import InputError
 from looped.methods import METHODS
@@ -73,7 +73,7 @@ def looped_process(*words: str, stdout: int = subprocess.PIPE) -> subprocess.Com
 def test_the_table_of_commands_is_the_folder_of_commands() -> None:
     shared = {"__init__", "arguments", "output"}
     on_disk = {path.stem for path in COMMANDS_FOLDER.glob("*.py")} - shared
-    modules = [module for name, (module, _) in COMMANDS.items() if name != "probe"] + [*SUBCOMMANDS.values()]
+    modules = [module for name, (module, _) in COMMANDS.items() if name != "probe"]
     assert {module.removeprefix("looped.cli.") for module in modules} == on_disk
     assert all(summary for _, summary in COMMANDS.values())
 

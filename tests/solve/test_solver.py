@@ -18,8 +18,7 @@ from looped.model.weights import Layout
 from looped.rasp import programs
 from looped.serial import override
 from looped.solve import Solver
-from looped.solve.answers import Answer, Answers
-from looped.solve.solver import _batches, answer
+from looped.solve.solver import Answer, Answers, _batches, answer
 from looped.training import recipes
 
 COPY = looped.load("copy-compiled")

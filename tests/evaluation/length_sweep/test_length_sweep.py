@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from looped.cli import length_sweep
+from looped.cli import bench as length_sweep
 from looped.errors import InputError
 from looped.evaluation import length_sweep as sweeping
 from looped.evaluation.length_sweep import (
