@@ -185,9 +185,8 @@ def read_length_sweeps(paths: Sequence[Path]) -> list[Json]:
             raise InputError(f"{path} is no file of length sweeps: {error}") from None
         sweeps = whole.get("ladder") if isinstance(whole, dict) else None
         if not isinstance(sweeps, list) or not all(fits(s, _SUMMARY) and s["lengths"] for s in sweeps):
-            raise InputError(
-                f"{path} is no file of length sweeps; `looped bench ladder RUN --out FILE` writes one"
-            )
+            how = "`looped bench ladder RUN --out FILE` writes one"
+            raise InputError(f"{path} is no file of length sweeps; {how}")
         found += sweeps
     if not found:
         raise InputError("there is no length sweep to draw in " + ", ".join(map(str, paths)))

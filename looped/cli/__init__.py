@@ -43,8 +43,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "figure": ("looped.cli.figure", "draws from files of results alone"),
     "reproduce": ("looped.cli.reproduce", "runs what is missing of a figure of the paper, then draws it"),
     "sweep": ("looped.cli.sweep", "many runs from one file; the same command again does what is missing"),
-    "status": ("looped.cli.status", "how the runs in a folder stand"),
-    "cancel": ("looped.cli.status", "asks the runs in a folder to save and stop"),
+    "status": ("looped.cli.sweep", "how the runs in a folder stand"),
+    "cancel": ("looped.cli.sweep", "asks the runs in a folder to save and stop"),
     "cost": ("looped.cli.train", "what a run will take: operations, memory and time"),
     "bench": ("looped.cli.bench", "measures this program against its peers in one run"),
 }
@@ -120,18 +120,14 @@ def _dispatch(words: list[str]) -> int:
 
 def _help() -> str:
     width = max(map(len, COMMANDS))
-    rows = [f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: looped COMMAND [OPTIONS]",
-            "",
-            "Looped Transformers that hold past their training length.",
-            "",
-            *rows,
-            "",
-            "`looped COMMAND --help` shows a command's options; `looped --version` the version.",
-        ]
-    )
+    rows = "\n".join(f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items())
+    return f"""usage: looped COMMAND [OPTIONS]
+
+Looped Transformers that hold past their training length.
+
+{rows}
+
+`looped COMMAND --help` shows a command's options; `looped --version` the version."""
 
 
 def _unknown_command(name: str) -> str:
@@ -142,19 +138,16 @@ def _unknown_command(name: str) -> str:
 
 
 def _fail(sentence: str, status: int = 2) -> int:
-    words = " ".join(sentence.split())
-    shown = "".join(
-        sign if sign.isprintable() else ascii(sign)[1:-1] for sign in words
-    )  # names may hold anything
+    signs = " ".join(sentence.split())  # names may hold anything
+    shown = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in signs)
     print(f"looped: {shown}", file=sys.stderr)
     return status
 
 
 def _shortened(sentence: str, words: Sequence[str]) -> str:
     """A sentence that repeats no argument at length; a file's name is left whole."""
-    for word in sorted(
-        {part for each in words for part in (each, *each.split("=", 1))}, key=len, reverse=True
-    ):
+    parts = {part for each in words for part in (each, *each.split("=", 1))}
+    for word in sorted(parts, key=len, reverse=True):
         if len(word) > (LONGEST_NAME if os.sep in word else QUOTED):
             for form in (word, repr(word)[1:-1]):
                 sentence = sentence.replace(form, word[: QUOTED - 1] + "…")

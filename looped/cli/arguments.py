@@ -35,12 +35,8 @@ from looped.errors import InputError, quoted
 T = TypeVar("T")
 NUMBER = re.compile(r"-\d+(\.\d*)?([eE][+-]?\d+)?|-\.\d+|-inf")  # a value, not an option
 KINDS = {int: "N", float: "NUMBER", Path: "PATH"}
-NUMBERS = {
-    (int, False): "a whole number",
-    (int, True): "whole numbers",
-    (float, False): "a number",
-    (float, True): "numbers",
-}
+NUMBERS = {(int, False): "a whole number", (int, True): "whole numbers", (float, False): "a number",
+           (float, True): "numbers"}  # fmt: skip
 MISSING = dataclasses.MISSING
 NARROWEST = 50  # columns of a help, however few the terminal has
 FEW = 5  # words that a complaint repeats
@@ -114,9 +110,8 @@ class Field:
         try:
             values = [self.kind(word) for word in words]
         except ValueError:
-            raise InputError(
-                f"{self.flag} takes {self.wanted}, not {' '.join(map(quoted, words[:FEW]))}"
-            ) from None
+            given = " ".join(map(quoted, words[:FEW]))
+            raise InputError(f"{self.flag} takes {self.wanted}, not {given}") from None
         return tuple(values) if self.many else values[-1]
 
 
@@ -186,9 +181,8 @@ def _positionals(
         needed = " and ".join(field.flag for field in fields if field.required)
         raise InputError(f"{prog} needs {needed}; `{prog} --help` shows how")
     if plain:
-        raise InputError(
-            f"{prog} takes no further argument {quoted(plain[0])}; `{prog} --help` shows what it takes"
-        )
+        word = quoted(plain[0])
+        raise InputError(f"{prog} takes no further argument {word}; `{prog} --help` shows what it takes")
     return read
 
 

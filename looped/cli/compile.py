@@ -95,13 +95,8 @@ def sizes(card: CompiledCard) -> str:
 
 SAME = 0.99  # accuracies above this count as equal
 GAIN = 0.05  # how much better than its controls a variable has to be read to count as there
-COLUMNS = (
-    ("from state", "accuracy"),
-    ("from token", "from_token"),
-    ("from input", "from_input"),
-    ("untrained", "untrained"),
-    ("shuffled", "shuffled"),
-)
+COLUMNS = {"from state": "accuracy", "from token": "from_token", "from input": "from_input",
+           "untrained": "untrained", "shuffled": "shuffled"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -151,9 +146,9 @@ def run_compare(args: CompareArgs) -> int:
         for each in (*map(asdict, found), *map(asdict, said)):
             print_json({"task": task.name, "length": args.length, "model": solver.name, **each})
     else:
-        columns = COLUMNS[:2] if args.no_controls else COLUMNS
-        lines = [(e.variable, e.step, *(f"{getattr(e, name):.4f}" for _, name in columns)) for e in found]
-        print_table(("variable", "step", *(title for title, _ in columns)), lines)
+        columns = dict(list(COLUMNS.items())[: 2 if args.no_controls else None])
+        lines = [(e.variable, e.step, *(f"{getattr(e, n):.4f}" for n in columns.values())) for e in found]
+        print_table(("variable", "step", *columns), lines)
         print()
         spoke = [(s.step, f"{s.as_program:.4f}", f"{s.as_answer:.4f}", f"{s.begun:.4f}") for s in said]
         print_table(("step", "says as the program", "says as the answer", "answer begun"), spoke)

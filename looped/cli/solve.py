@@ -11,12 +11,12 @@ where it is what the oracle says and orange where not, dim while the model doubt
 
 from __future__ import annotations
 
+import contextlib
 import io
 import queue
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -91,7 +91,7 @@ def run(args: SolveArgs) -> int:
 
 def _questions(args: SolveArgs, solver: Solver) -> Iterator[tuple[list[list[str]], InputError | None]]:
     """Questions as they arrive, and a complaint where the line after them is none."""
-    with ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         source: TextIO | None = sys.stdin
         if args.file is not None:  # a byte that is no text is refused with its line, as on stdin
             data = stack.enter_context(files.open_regular(args.file, "a file of questions", LARGEST_FILE))
@@ -125,17 +125,10 @@ def _print(args: SolveArgs, solver: Solver, question: list[str], found: Answer) 
 
 def facts(solver: Solver, found: Answer) -> dict[str, object]:
     """An answer as JSON."""
-    return {
-        "task": solver.task.name,
-        "question": found.question,
-        "answer": found.answer,
-        "steps": found.steps,
-        "stop": found.stop,
-        "confidence": found.confidence,
-        "model": solver.name,
-        "expected": found.expected,
-        "correct": found.correct,
-    }
+    fields = ("question", "answer", "steps", "stop", "confidence")
+    said = {name: getattr(found, name) for name in fields}
+    verdict = {"expected": found.expected, "correct": found.correct}
+    return {"task": solver.task.name, **said, "model": solver.name, **verdict}
 
 
 LARGEST_FILE = 1 << 30  # bytes of questions
@@ -148,24 +141,16 @@ def line_batches(lines: TextIO, at_once: int = AT_ONCE) -> Iterator[list[Line]]:
     """The lines that are not empty, as they arrive, at most `at_once` together."""
     waiting: queue.Queue[Line | BaseException | None] = queue.Queue(maxsize=2 * at_once)
     threading.Thread(target=_read_lines, args=(lines, waiting), daemon=True).start()
-    over = False
-    while not over:
+    item: Line | BaseException | None = (0, "")
+    while isinstance(item, tuple):
         batch: list[Line] = []
-        while not over and len(batch) < at_once:
-            try:
-                item = waiting.get() if not batch else waiting.get_nowait()
-            except queue.Empty:
-                break
-            if isinstance(item, tuple):
+        with contextlib.suppress(queue.Empty):
+            while len(batch) < at_once and isinstance(item := waiting.get(block=not batch), tuple):
                 batch.append(item)
-                continue
-            over = True
-            if item is not None:
-                if batch:
-                    yield batch
-                raise item
         if batch:
             yield batch
+    if item is not None:
+        raise item
 
 
 def _read_lines(lines: TextIO, waiting: queue.Queue[Line | BaseException | None]) -> None:

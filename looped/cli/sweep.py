@@ -1,12 +1,19 @@
-"""`looped sweep`: many runs from one file, on one backend; the same command again does only what is missing.
+"""`looped sweep`: many runs from one file, on one backend; `looped status`, `looped cancel`: the runs of a folder.
 
 $ looped sweep runs.json --out runs/widths
 12 runs in runs/widths: 4 done, 8 queued
 …
 complete: 12 done; wrote runs/widths
+$ looped status runs/widths
+run                                     state    step       loss    measured
+copy-fop-loop-adaptive-quick-0b6a1f22   done     1000/1000  0.0021       1/1
+copy-fop-loop-adaptive-quick-9c41d07e   running   412/1000  0.0830       0/1
+$ looped cancel runs/widths
+stopped: 1 done, 1 cancelled; the command that started them goes on from there
 
-Options of backends, running jobs and the status table are shared with `looped reproduce`, `status` and `cancel`;
-while jobs run, the table is redrawn on a terminal; in a pipe, a line says what changed. Both go to stderr.
+The same sweep again does only what is missing. While jobs run, the table is redrawn on a terminal; in a pipe, a line
+says what changed. Workers hear a cancel on any machine, and so does `looped train`; `python -m looped.training` on a
+bare machine takes signals alone. Options of backends and running jobs are shared with `looped reproduce`.
 """
 
 from __future__ import annotations
@@ -23,11 +30,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from looped.cli.arguments import Option, Positional
 from looped.cli.output import note, print_json, print_table
 from looped.errors import InputError
-from looped.experiments import backends, queue, results, runner
-from looped.experiments.backends import BackendOptions
+from looped.experiments import backends, queue, results
+from looped.experiments.backends import BackendOptions, StatusListener, SweepOutcome
 from looped.experiments.plan import SweepFile, read_sweep
 from looped.experiments.queue import Job, Status
-from looped.experiments.runner import StatusListener, SweepOutcome
 from looped.result_files import over_seeds
 from looped.training.interrupt import Interrupt
 
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("run", "state", "step", "loss", "measured", "")
 ORDER = ("done", "running", "queued", "failed", "interrupted", "cancelled")
+POLL_S = 0.2
 EVERY_S = 10.0  # between two lines about all jobs
 
 
@@ -65,7 +72,7 @@ class BackendArgs:
         """What the backend is told; raises if it does not take an option."""
         options = BackendOptions(self.workers, self.device, self.address, self.sbatch)
         backends.check(self.engine, options)
-        runner.check_limit(self.time_limit)
+        backends.check_limit(self.time_limit)
         return options
 
 
@@ -82,7 +89,7 @@ def run_batch(args: BackendArgs, root: Path, batch: list[Job]) -> tuple[SweepOut
     if backend is None:
         return SweepOutcome("complete", tuple(batch), tuple(statuses)), 0
     with Interrupt() as asked:
-        outcome = runner.run_jobs(
+        outcome = backends.run_jobs(
             backend, batch, listener=status_listener(), stop=asked, time_limit_s=args.time_limit
         )
     return outcome, asked.status or int(outcome.ending == "failed")
@@ -206,7 +213,7 @@ class SweepArgs(BackendArgs):
     """Print how every run ended as one JSON object."""
 
 
-def run(args: SweepArgs) -> int:
+def run_sweep(args: SweepArgs) -> int:
     """Run what is missing and say how it ended."""
     root = args.out or Path("runs") / args.file.stem
     batch = make_jobs(read_sweep(args.file, args.python), root, args.save_every)
@@ -262,3 +269,73 @@ def make_jobs(sweep: SweepFile, root: Path, save_seconds: float) -> list[Job]:
         Job(run.folder, run.config, (sweep.plan.fit(run),) if sweep.plan else (), results, save_seconds)
         for run in sweep.runs
     ]
+
+
+@dataclass(frozen=True)
+class StatusArgs:
+    """Show how runs stand: queued, running, done, interrupted, cancelled, or failed with the reason."""
+
+    folder: Annotated[Path, Positional("DIR")]
+    """The folder of the runs: that of a sweep, or `runs`."""
+    json: bool = False
+    """Print one JSON object for each run."""
+
+
+def run_status(args: StatusArgs) -> int:
+    """Read and print; exit status 1 if a run has failed or cannot be read."""
+    found, problems = queue.jobs_in(args.folder)
+    if not found and not problems:
+        raise InputError(f"{args.folder} holds no runs")
+    known: list[tuple[Job, Status]] = []
+    for job in found:
+        try:
+            known.append((job, queue.status_of(args.folder, job)))
+        except InputError as error:  # a damaged result hides no other run
+            problems.append(str(error))
+    statuses = [status for _, status in known]
+    if args.json:
+        for job, status in known:
+            print_json(queue.facts(job, status))
+    else:
+        print_table(COLUMNS, [cells(*pair) for pair in known])
+    for problem in problems:
+        note(f"looped: {problem}")
+    note(totals(statuses))
+    return int(bool(problems) or any(status.state == "failed" for status in statuses))
+
+
+@dataclass(frozen=True)
+class CancelArgs:
+    """Stop the runs in a folder; each saves first, and the command that started them goes on from there."""
+
+    folder: Annotated[Path, Positional("DIR")]
+    """The folder of the runs."""
+    wait: Annotated[float, Option("SECONDS")] = 60.0
+    """Seconds to wait until all have stopped."""
+    json: bool = False
+    """Print how everything stands then, as one JSON object."""
+
+
+def run_cancel(args: CancelArgs) -> int:
+    """Ask, and wait; exit status 1 if something still runs."""
+    if not args.wait >= 0:
+        raise InputError(f"--wait must be 0 seconds or more, not {args.wait:g}")
+    found, problems = queue.jobs_in(args.folder)
+    for problem in problems:
+        note(f"looped: {problem}")
+    if not found:
+        raise InputError(f"{args.folder} holds no runs")
+    queue.cancel(args.folder)
+    deadline = time.monotonic() + args.wait
+    while True:
+        statuses = [queue.status_of(args.folder, job) for job in found]
+        running = sum(status.state == "running" for status in statuses)
+        if not running or time.monotonic() > deadline:
+            break
+        time.sleep(POLL_S)
+    if args.json:
+        rows = list(map(queue.facts, found, statuses))
+        print_json({"folder": str(args.folder), "running": running, "runs": rows})
+    verdict = f"{running} still running" if running else "stopped"
+    note(f"{verdict}: {totals(statuses)}; the command that started them goes on from there")
+    return int(running > 0)

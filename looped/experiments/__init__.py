@@ -5,8 +5,7 @@
     queue.py      the jobs of a folder and their status, read from the disk
     worker.py     one job in a process of its own
     results.py    result files, measured length by length
-    backends/     local processes, Ray, Slurm: one interface
-    runner.py     run jobs on a backend until all have ended
+    backends/     local processes, Ray, Slurm: one interface; `run_jobs` runs jobs until all have ended
 
 The folders are the only state: starting the same jobs again does what is missing in them.
 """

@@ -1,7 +1,7 @@
-"""Start a worker as a child of a scheduler's process. Imports Python alone, so that this process stays small.
+"""How a worker is started: its words, its environment, and one as a child of a scheduler's process.
 
-The scheduler may end the calling process at any moment; the worker then notices that its parent is gone, saves and
-stops. A process of its own also gives every job a fresh torch, and frees its memory.
+Imports Python alone, so that this process stays small. The scheduler may end it at any moment; the worker then notices
+that its parent is gone, saves and stops. A process of its own also gives every job a fresh torch, and frees its memory.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 # Python's words for a worker, for every backend. `-P`: the current folder is not searched for modules.
 WORKER = ("-P", "-m", "looped.experiments.worker")
@@ -44,3 +45,24 @@ def run_worker(words: Sequence[str], log: str, folder: str, stop_file: str) -> i
             if not asked:  # a second signal would end the worker before it has saved
                 asked = True
                 worker.terminate()
+
+
+def environment(root: Path) -> dict[str, str]:
+    """A worker's environment: this very package, and one thread for each worker unless told otherwise."""
+    return {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": safe_path(root), "PYTHONSAFEPATH": "1"}
+
+
+def safe_path(root: Path) -> str:
+    """The PYTHONPATH of workers on the jobs of a folder: this package first, then the absolute folders of ours.
+
+    Whatever others may have put beside a sweep file or among the runs is no module: neither the current folder (which
+    an empty or a relative entry would mean) nor the folder of runs or one below it is on the path.
+    """
+    here, runs_folder = Path.cwd().resolve(), root.resolve()
+    package = str(Path(__file__).resolve().parents[2])  # the folder that it is imported from
+    paths = [package]
+    for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        folder = Path(entry).resolve() if os.path.isabs(entry) else here
+        if folder != here and not folder.is_relative_to(runs_folder) and str(folder) != package:
+            paths.append(entry)
+    return os.pathsep.join(paths)

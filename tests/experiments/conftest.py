@@ -32,7 +32,7 @@ def small(tmp_path: Path) -> MakeJob:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver looks often."""
-    monkeypatch.setattr("looped.experiments.runner.POLL_S", 0.02)
+    monkeypatch.setattr("looped.experiments.backends.POLL_S", 0.02)
 
 
 @pytest.fixture

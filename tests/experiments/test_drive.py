@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from looped.experiments import queue
+from looped.experiments.backends import StatusListener, run_jobs
 from looped.experiments.queue import Job, Status
-from looped.experiments.runner import StatusListener, run_jobs
 
 
 class Scripted:

@@ -11,10 +11,10 @@ import pytest
 import slurm_node
 
 from looped.experiments import child, queue
-from looped.experiments.backends import BackendOptions, Local, environment, safe_path, start
+from looped.experiments.backends import BackendOptions, Local, run_jobs, start
 from looped.experiments.backends.slurm import script
+from looped.experiments.child import environment, safe_path
 from looped.experiments.queue import Job
-from looped.experiments.runner import run_jobs
 
 TRAP = "import pathlib, sys; pathlib.Path({mark!r}).open('a').write(f'{{__name__}} in {{sys.argv}}\\n')\n"
 HOSTILE = ("safetensors.py", "torch.py", "numpy.py", "looped/__init__.py", "sitecustomize.py")

@@ -17,10 +17,9 @@ from forked import FEW, strike, victim
 from looped import files, runs
 from looped.errors import InputError
 from looped.experiments import backends, queue, results
-from looped.experiments.backends import BackendEntry, BackendOptions, Local, slots
+from looped.experiments.backends import BackendEntry, BackendOptions, Local, StatusListener, run_jobs, slots
 from looped.experiments.plan import MeasurementPlan
 from looped.experiments.queue import Job
-from looped.experiments.runner import StatusListener, run_jobs
 from looped.training.trainer import train
 
 KILLS = int(os.environ.get("LOOPED_KILLS", "10"))  # of the chaos test

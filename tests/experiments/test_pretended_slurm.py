@@ -12,9 +12,8 @@ import pytest
 
 from looped.errors import InputError
 from looped.experiments import queue
-from looped.experiments.backends import LOST, BackendOptions, WorkerEnd, slurm, start
+from looped.experiments.backends import LOST, BackendOptions, WorkerEnd, run_jobs, slurm, start
 from looped.experiments.backends.slurm import Slurm, rows, sbatch_words, script
-from looped.experiments.runner import run_jobs
 
 FAKES = {
     "sbatch": 'printf "%s\\n" "$@" > sbatch.words; cat > sbatch.script; echo x >> sbatch.times\n'

@@ -10,8 +10,7 @@ import twelve
 
 from looped import files, runs
 from looped.experiments import queue
-from looped.experiments.backends import BackendOptions, start
-from looped.experiments.runner import StatusListener, run_jobs
+from looped.experiments.backends import BackendOptions, StatusListener, run_jobs, start
 
 ray = pytest.importorskip("ray", reason="no ray here: pip install 'looped[ray]'")
 pytestmark = pytest.mark.timeout(600)

@@ -14,8 +14,7 @@ import twelve
 
 from looped import files, runs
 from looped.experiments import queue
-from looped.experiments.backends import BackendOptions, start
-from looped.experiments.runner import StatusListener, run_jobs
+from looped.experiments.backends import BackendOptions, StatusListener, run_jobs, start
 
 pytestmark = [
     pytest.mark.skipif(bool(slurm_node.missing()), reason=slurm_node.missing() or "-"),

@@ -10,10 +10,9 @@ from forked import FEW, SMALL, Forked
 
 from looped import runs
 from looped.experiments import results
-from looped.experiments.backends import BackendOptions
+from looped.experiments.backends import BackendOptions, run_jobs
 from looped.experiments.plan import RunSpec
 from looped.experiments.queue import Job
-from looped.experiments.runner import run_jobs
 
 TASKS = ("copy", "parity", "binary_sum", "unique_set")
 RATES = ("1e-3", "2e-3", "3e-3")

@@ -1,4 +1,4 @@
-"""Backends that run jobs: the scheduling they share, worker processes on this machine, and a row for each backend.
+"""Backends that run jobs: the scheduling they share, worker processes on this machine, and the loop that drives them.
 
 A backend gets jobs from the queue of a folder (`queue.put`) and runs `worker.py` for each until it is done, has failed
 for good or is cancelled. The status of a job is in its folder; a backend adds what only it knows: what is waiting, and
@@ -20,15 +20,14 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, Literal
 
 import torch
 
-import looped
 from looped import devices, files, registry, runs
 from looped.errors import InputError
 from looped.experiments import child, queue
@@ -105,6 +104,9 @@ def start(name: str, root: Path, options: BackendOptions | None = None) -> Backe
     return engine
 
 
+Ending = Literal["complete", "failed", "interrupted", "cancelled", "time limit"]
+POLL_S = 0.2  # between two looks at all jobs
+RUNNING, OPEN = ("running",), ("queued", "running")
 KILLS, CRASHES = 10, 3  # how often in a row a worker may be killed, or crash, without getting on
 GRACE_S = 60.0  # for saving, when the engine is closed
 
@@ -338,7 +340,7 @@ class Local(Backend):
         """A new process with a worker in it."""
         return subprocess.Popen(
             [sys.executable, *child.WORKER, *words],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(self.root), start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=child.environment(self.root), start_new_session=True,
         )  # fmt: skip
 
 
@@ -353,27 +355,6 @@ def slots(options: BackendOptions) -> list[str]:
     return ["cpu"] * (options.workers or len(own))
 
 
-def environment(root: Path) -> dict[str, str]:
-    """A worker's environment: this very package, and one thread for each worker unless told otherwise."""
-    return {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": safe_path(root), "PYTHONSAFEPATH": "1"}
-
-
-def safe_path(root: Path) -> str:
-    """The PYTHONPATH of workers on the jobs of a folder: this package first, then the absolute folders of ours.
-
-    Whatever others may have put beside a sweep file or among the runs is no module: neither the current folder (which
-    an empty or a relative entry would mean) nor the folder of runs or one below it is on the path.
-    """
-    here, runs_folder = Path.cwd().resolve(), root.resolve()
-    package = str(Path(looped.__file__).resolve().parents[1])  # the folder that it is imported from
-    paths = [package]
-    for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep):
-        folder = Path(entry).resolve() if os.path.isabs(entry) else here
-        if folder != here and not folder.is_relative_to(runs_folder) and str(folder) != package:
-            paths.append(entry)
-    return os.pathsep.join(paths)
-
-
 def _reason(status: int, standing: Status) -> str:
     """Why a worker ended, in words."""
     if status == FULL:
@@ -385,3 +366,100 @@ def _reason(status: int, standing: Status) -> str:
     if standing.reason:
         return standing.reason
     return f"its worker ended with status {status}" + (" (see its log)" if status == CRASHED else "")
+
+
+# --- until all have ended --------------------------------------------------------------------------------------------
+# Nothing is kept here: killed at any moment and started again, `run_jobs` finds in the folders what is missing.
+
+
+class StatusListener:
+    """Is told the status of jobs; this one ignores it."""
+
+    def show(self, batch: Sequence[Job], statuses: Sequence[Status]) -> None:
+        """The status of all jobs now, in the same order at each call."""
+
+    def end(self) -> None:
+        """Nothing more will come."""
+
+
+@dataclass(frozen=True)
+class SweepOutcome:
+    """How running some jobs ended, and the status of each."""
+
+    ending: Ending
+    batch: tuple[Job, ...]
+    statuses: tuple[Status, ...]
+
+    def facts(self) -> list[dict[str, Any]]:
+        """The same for a machine, a row each."""
+        return [queue.facts(*pair) for pair in zip(self.batch, self.statuses, strict=True)]
+
+    def count(self, state: str) -> int:
+        """How many jobs are in a state."""
+        return sum(status.state == state for status in self.statuses)
+
+
+def check_limit(seconds: float | None) -> None:
+    """Raise unless the limit leaves some time."""
+    if seconds is not None and not seconds > 0:
+        raise InputError(f"the time limit must be above 0 seconds, not {seconds:g}")
+
+
+def run_jobs(
+    backend: Backend,
+    batch: Sequence[Job],
+    *,
+    listener: StatusListener | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    time_limit_s: float | None = None,
+) -> SweepOutcome:
+    """Run what is missing of the jobs, until all have ended or a stop is requested."""
+    check_limit(time_limit_s)
+    listener, root = listener or StatusListener(), backend.root
+    queue.clear_cancel(root)
+    deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
+    wanted: Ending | None = None
+    hurried = False
+    try:
+        for job in batch:
+            queue.put(root, job)
+        backend.submit(batch)
+        while True:
+            statuses = backend.poll()
+            listener.show(batch, statuses)
+            if not any(status.state in (RUNNING if wanted else OPEN) for status in statuses):
+                break
+            if wanted is None:
+                wanted = _wanted(root, stop, deadline)
+                if wanted:
+                    backend.cancel()
+            time.sleep(POLL_S)
+    except KeyboardInterrupt:  # a second Ctrl-C: workers notice that their parent is gone, save and stop
+        hurried = True
+        raise
+    finally:
+        listener.end()
+        if not hurried:
+            backend.close()
+    if all(status.state == "done" for status in statuses):
+        wanted = "complete"
+    ending = wanted or "failed"
+    return SweepOutcome(ending, tuple(batch), tuple(_named(status, ending) for status in statuses))
+
+
+def _named(status: Status, ending: Ending) -> Status:
+    """A job that was stopped without `looped cancel` is not cancelled: it was interrupted, or never began."""
+    if status.state != "cancelled" or ending not in ("interrupted", "time limit"):
+        return status
+    return replace(status, state="interrupted" if status.step else "queued")
+
+
+def _wanted(root: Path, stop: Callable[[], bool], deadline: float | None) -> Ending | None:
+    """Why to stop now, if there is a reason."""
+    if stop():
+        return "interrupted"
+    if queue.is_cancelled(root):
+        return "cancelled"
+    if deadline is not None and time.monotonic() >= deadline:
+        return "time limit"
+    return None

@@ -24,7 +24,7 @@ from ray import exceptions as lost
 from looped import devices
 from looped.errors import InputError
 from looped.experiments import child, queue
-from looped.experiments.backends import LOST, Backend, BackendOptions, WorkerEnd, safe_path
+from looped.experiments.backends import LOST, Backend, BackendOptions, WorkerEnd
 from looped.experiments.worker import CRASHED
 
 MANY = 10_000  # tasks that may wait in Ray
@@ -44,7 +44,7 @@ class Ray(Backend):
         address = options.address or os.environ.get("RAY_ADDRESS", "")
         if not address:
             devices.find(options.device)  # a cluster on this machine has what this machine has
-        connect(address, options.workers, safe_path(root))
+        connect(address, options.workers, child.safe_path(root))
         self.share = share(options, ray.cluster_resources().get("GPU", 0.0))
         self._refs: dict[str, Any] = {}
         self._stop_request = queue.queue_file(self.root, f"_stop-{secrets.token_hex(8)}")  # of this driver

@@ -21,7 +21,7 @@ from pathlib import Path
 from looped import checkpoints, files, registry
 from looped.errors import InputError
 from looped.experiments import child, queue
-from looped.experiments.backends import LOST, Backend, BackendOptions, WorkerEnd, safe_path
+from looped.experiments.backends import LOST, Backend, BackendOptions, WorkerEnd
 from looped.experiments.plan import short_hash
 from looped.experiments.queue import Job
 from looped.experiments.worker import CRASHED
@@ -179,7 +179,7 @@ set -- {" ".join(names)}
 shift "$SLURM_ARRAY_TASK_ID"
 exec >> {queue_file}/"$1.log" 2>&1
 cd {shlex.quote(os.getcwd())} || exit 1
-export PYTHONPATH={shlex.quote(safe_path(root))} PYTHONSAFEPATH=1
+export PYTHONPATH={shlex.quote(child.safe_path(root))} PYTHONSAFEPATH=1
 export OMP_NUM_THREADS="${{OMP_NUM_THREADS:-${{SLURM_CPUS_PER_TASK:-1}}}}"
 exec {shlex.quote(sys.executable)} {" ".join(child.WORKER)} {queue_file}/"$1.json" --device {device} {own}
 """
