@@ -212,22 +212,9 @@ NOTHING = object()  # what a body gives that has not returned
 class Frame:
     """One call: the local names, and the evaluation of every kind of node that the grammar knows."""
 
-    handlers: ClassVar[dict[type[ast.expr], str]] = {
-        ast.Constant: "constant",
-        ast.Name: "name",
-        ast.BinOp: "binary",
-        ast.UnaryOp: "unary",
-        ast.Compare: "compare",
-        ast.BoolOp: "logic",
-        ast.IfExp: "choice",
-        ast.Tuple: "items",
-        ast.Dict: "state",
-        ast.Lambda: "function",
-        ast.Attribute: "attribute",
-        ast.Call: "call",
-    }
     builtins: ClassVar[dict[str, Callable[..., Any]]] = {**NUMBER_FUNCTIONS, "dict": dict}
     methods: ClassVar[dict[str, type]] = {"bit_length": int}
+    meaningless: ClassVar[tuple[str, ...]] = ()  # kinds of nodes that may not stand here
 
     def __init__(self, module: FileModule, local: dict[str, Any], assigned: set[str] | None = None) -> None:
         self.module, self.local, self.assigned = module, local, assigned or set()
@@ -255,7 +242,7 @@ class Frame:
                     self.assign(node.target, self.expression(node.value))
             elif isinstance(node, ast.AugAssign):
                 assert isinstance(node.target, ast.Name)
-                old = self.name(node.target)
+                old = self.visit_Name(node.target)
                 self.assign(node.target, self.operate(node, node.op, old, self.expression(node.value)))
             elif isinstance(node, ast.Expr):
                 self.expression(node.value)
@@ -266,7 +253,8 @@ class Frame:
         if isinstance(target, ast.Name):
             self.local[target.id] = value
             return
-        assert isinstance(target, ast.Tuple)
+        if not isinstance(target, ast.Tuple):
+            raise broken("hidden-state", "an assignment to anything but a name", self.place(target))
         if not isinstance(value, (tuple, list)) or len(value) != len(target.elts):
             wanted = f"{len(target.elts)} names for what is not {len(target.elts)} values"
             raise broken("argument", wanted, self.place(target))
@@ -280,16 +268,17 @@ class Frame:
         budget.spent += 1
         if budget.spent > budget.limit:
             budget.spend(0, self.place(node))
-        handler = self.handlers.get(type(node))
-        if handler is None:  # the grammar lets nothing through that has no meaning here
-            raise broken("hidden-state", f"{type(node).__name__} has no meaning here", self.place(node))
-        return getattr(self, handler)(node)
+        kind = type(node).__name__
+        visit = getattr(self, f"visit_{kind}", None)
+        if visit is None or kind in self.meaningless:
+            raise broken("hidden-state", f"{kind} has no meaning here", self.place(node))
+        return visit(node)
 
-    def constant(self, node: ast.Constant) -> Any:
+    def visit_Constant(self, node: ast.Constant) -> Any:
         """A literal."""
         return self.bounded(node, node.value)
 
-    def name(self, node: ast.Name) -> Any:
+    def visit_Name(self, node: ast.Name) -> Any:
         """A local name, a name of the file, or a built-in function of numbers."""
         if node.id in self.local:
             return self.local[node.id]
@@ -299,12 +288,14 @@ class Frame:
             raise broken("argument", f"{node.id!r} has no value here", self.place(node))
         return value
 
-    def binary(self, node: ast.BinOp) -> Any:
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
         """An operator between two values."""
         return self.operate(node, node.op, self.expression(node.left), self.expression(node.right))
 
     def operate(self, node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
         """`a op b` for numbers and sequences."""
+        if type(op) not in BINARY:
+            raise broken("unknown-name", "an operator that numbers do not have", self.place(node))
         if isinstance(a, int) and isinstance(b, int):
             if isinstance(op, (ast.Pow, ast.LShift)):
                 self._check_growth(node, op, a, b)
@@ -320,7 +311,7 @@ class Frame:
         if b < 0 or grown > NUMBER_BITS + bits:
             raise broken("precision", "a power or a shift beyond 64 bits", self.place(node))
 
-    def unary(self, node: ast.UnaryOp) -> Any:
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         """`-x`, `+x`, `~x`, and `not x` of numbers."""
         if isinstance(node.op, ast.Not):
             return not self.truth(node.operand)
@@ -329,7 +320,7 @@ class Frame:
             raise broken("argument", "an operator needs numbers or sequences", self.place(node))
         return self.bounded(node, self.guarded(node, UNARY[type(node.op)], value))
 
-    def compare(self, node: ast.Compare) -> Any:
+    def visit_Compare(self, node: ast.Compare) -> Any:
         """`a < b`; of numbers also `a < b < c` and `a in (1, 2)`."""
         left = self.expression(node.left)
         for i, (op, part) in enumerate(zip(node.ops, node.comparators, strict=True)):
@@ -362,7 +353,7 @@ class Frame:
             raise broken("control-flow", "a sequence used as a truth value", self.place(node))
         return bool(value)
 
-    def logic(self, node: ast.BoolOp) -> Any:
+    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         """`a and b`, `a or b` of numbers."""
         wanted = isinstance(node.op, ast.Or)
         for part in node.values[:-1]:
@@ -371,15 +362,15 @@ class Frame:
                 return value
         return self.expression(node.values[-1])
 
-    def choice(self, node: ast.IfExp) -> Any:
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
         """`a if c else b` of numbers."""
         return self.expression(node.body if self.truth(node.test) else node.orelse)
 
-    def items(self, node: ast.Tuple) -> Any:
+    def visit_Tuple(self, node: ast.Tuple) -> Any:
         """A tuple."""
         return tuple(self.expression(part) for part in node.elts)
 
-    def state(self, node: ast.Dict) -> dict[Any, Any]:
+    def visit_Dict(self, node: ast.Dict) -> dict[Any, Any]:
         """A dict with literal keys."""
         return {
             self.expression(key): self.expression(value)
@@ -387,11 +378,11 @@ class Frame:
             if key is not None
         }
 
-    def function(self, node: ast.Lambda) -> FileFunction:
+    def visit_Lambda(self, node: ast.Lambda) -> FileFunction:
         """A function of numbers."""
         return self.module.function(node)
 
-    def attribute(self, node: ast.Attribute) -> Any:
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
         """A name of an imported module."""
         owner = self.expression(node.value)
         found = owner.get(node.attr) if isinstance(owner, Namespace) else None
@@ -400,7 +391,7 @@ class Frame:
         return found
 
     # --- calls ---------------------------------------------------------------------------------------------
-    def call(self, node: ast.Call) -> Any:
+    def visit_Call(self, node: ast.Call) -> Any:
         """An operation, a function of the file, a function of numbers, or what makes a program."""
         args = [self.expression(argument) for argument in node.args]
         kwargs = {keyword.arg: self.expression(keyword.value) for keyword in node.keywords if keyword.arg}

@@ -15,12 +15,11 @@ import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from looped.errors import InputError
 from looped.rasp import core, library
 from looped.rasp.interpreter import (
-    BINARY,
     COMPARISONS,
     Budget,
     FileFunction,
@@ -61,10 +60,6 @@ _HOMES: dict[str, Namespace] = {
     "looped.rasp.program": Namespace(_MADE),
     "looped.vocab": Namespace({"Vocab": Vocab}),
 }
-_VALUES = (
-    *(ast.Constant, ast.Name, ast.Tuple, ast.List, ast.Dict, ast.BinOp, ast.UnaryOp, ast.Compare),
-    *(ast.JoinedStr, ast.FormattedValue, ast.GeneratorExp, ast.ListComp, ast.Attribute, ast.Call, ast.Lambda),
-)
 _ANNOTATION = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.BinOp, ast.Tuple, ast.List)
 
 
@@ -215,105 +210,64 @@ def _assign(source: SourceFile, node: ast.Assign | ast.AnnAssign) -> None:
         check_annotation(source.findings, node.annotation)
     if node.value is None:
         return
-    before = len(source.findings)
-    _check_value(source, node.value, frozenset())
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    names = [name for target in targets for name in _target_names(source, target)]
-    value: Any = Opaque("an illegal value")
     frame = TopLevel(source)
-    if len(source.findings) == before:
-        try:
-            value = frame.expression(node.value)
-            for target in targets:
-                frame.assign(target, value)
-        except LegalityError as error:
-            source.findings.add(error.violation)
-    for name in names:
+    try:
+        value = frame.expression(node.value)
+        for target in targets:
+            frame.assign(target, value)
+    except LegalityError as error:
+        source.findings.add(error.violation)
+    named = [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+    for name in named:
         _bind(source, name, frame.local.get(name, Opaque("an illegal value")), node)
-
-
-def _target_names(source: SourceFile, target: ast.expr) -> Iterator[str]:
-    if isinstance(target, ast.Name):
-        yield target.id
-    elif isinstance(target, ast.Tuple):
-        for part in target.elts:
-            yield from _target_names(source, part)
-    else:
-        source.findings.flag(
-            "hidden-state", target, "an assignment at module level to anything but a new name"
-        )
-
-
-def _check_value(source: SourceFile, node: ast.expr, inner: frozenset[str]) -> None:
-    """The grammar of a module-level value; `inner` holds the names of comprehensions around it."""
-    if flaw := _flaw(source, node, inner):
-        source.findings.flag(*flaw)
-    parts: Sequence[ast.expr] = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
-    if isinstance(node, ast.Lambda):
-        source.lambdas.append(source.module.function(node))
-        return
-    if not isinstance(node, _VALUES):
-        return
-    if isinstance(node, (ast.GeneratorExp, ast.ListComp)):
-        parts = [node.elt]
-        for generator in node.generators:
-            inner |= set(_target_names(source, generator.target))
-            parts += [generator.iter, *generator.ifs]
-    elif isinstance(node, ast.Call):
-        parts = _check_call(source, node)
-    elif isinstance(node, (ast.Tuple, ast.List)):
-        parts = [part.value if isinstance(part, ast.Starred) else part for part in node.elts]
-    for part in parts:
-        _check_value(source, part, inner)
-
-
-def _flaw(source: SourceFile, node: ast.expr, inner: frozenset[str]) -> tuple[str, ast.AST, str] | None:
-    """Rule, place and words for a node that has no place in a module-level value."""
-    if not isinstance(node, _VALUES):
-        return "hidden-state", node, f"{type(node).__name__} at module level"
-    if isinstance(node, ast.Constant) and not isinstance(node.value, (int, str)):
-        return "hidden-state", node, "a literal that is neither an integer nor text"
-    if isinstance(node, ast.BinOp) and type(node.op) not in BINARY:
-        return "unknown-name", node, "an operator that numbers do not have"
-    if isinstance(node, ast.Compare) and not all(type(op) in COMPARISONS for op in node.ops):
-        return "hidden-state", node, "`in` or `is` at module level"
-    if isinstance(node, ast.Name) and node.id not in inner and source.module.look_up(node.id) is None:
-        return "hidden-state", node, f"{node.id!r} is not a name of the file"
-    if isinstance(node, ast.FormattedValue) and (node.format_spec or node.conversion != -1):
-        return "hidden-state", node, "a format in an f-string"
-    if isinstance(node, ast.Dict) and not all(isinstance(key, ast.Constant) for key in node.keys):
-        return "hidden-state", node, "a dict whose keys are not literal"
-    if isinstance(node, (ast.GeneratorExp, ast.ListComp)) and any(g.is_async for g in node.generators):
-        return "hidden-state", node, "an async comprehension"
-    if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
-        return "hidden-state", node, f"an attribute .{node.attr[:60]}"
-    return None
-
-
-def _check_call(source: SourceFile, node: ast.Call) -> list[ast.expr]:
-    """Which parts of a module-level call are values; flags a call of what may not be called."""
-    func, plain = node.func, [*node.args, *(keyword.value for keyword in node.keywords)]
-    if any(keyword.arg is None or keyword.arg.startswith("_") for keyword in node.keywords):
-        source.findings.flag("hidden-state", node, "** or a private field in a call")
-    if isinstance(func, ast.Attribute):
-        if func.attr in TopLevel.methods and not node.keywords:
-            return [func.value, *plain]
-        if func.attr in ("Program", "Loop", "Vocab"):
-            return [func, *plain]
-    elif isinstance(func, ast.Name):
-        made = source.module.look_up(func.id)
-        if made in (Program, Loop, Vocab) or (func.id in MODULE_CALLS and made is None and not node.keywords):
-            return plain
-    source.findings.flag("hidden-state", node, "a call at module level that makes no program and no number")
-    return plain
 
 
 class TopLevel(Frame):
     """Evaluation of module-level values: text, lists, comprehensions and vocabularies besides numbers."""
 
+    meaningless = ("BoolOp", "IfExp")
+
     def __init__(self, source: SourceFile, local: dict[str, Any] | None = None) -> None:
         super().__init__(source.module, local or {})
         self.source = source
+
+    def refuse(self, node: ast.AST, detail: str) -> NoReturn:
+        """Raise for what has no place at module level."""
+        raise broken("hidden-state", f"{detail} at module level", self.place(node))
+
+    def visit_Constant(self, node: ast.Constant) -> Any:
+        """A number or a text."""
+        if not isinstance(node.value, (int, str)):
+            self.refuse(node, "a literal that is neither an integer nor text")
+        return super().visit_Constant(node)
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        """A name of a comprehension or of the file."""
+        value = self.local.get(node.id)
+        value = self.module.look_up(node.id) if value is None else value
+        if value is None:
+            self.refuse(node, f"{node.id!r}, which is not a name of the file,")
+        return value
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        """A comparison by value."""
+        if not all(type(op) in COMPARISONS for op in node.ops):
+            self.refuse(node, "`in` or `is`")
+        return super().visit_Compare(node)
+
+    def visit_Dict(self, node: ast.Dict) -> dict[Any, Any]:
+        """A dict with literal keys."""
+        if not all(isinstance(key, ast.Constant) for key in node.keys):
+            self.refuse(node, "a dict whose keys are not literal")
+        return super().visit_Dict(node)
+
+    def visit_Lambda(self, node: ast.Lambda) -> FileFunction:
+        """A function of numbers, whose body is checked later."""
+        function = super().visit_Lambda(node)
+        if function not in self.source.lambdas:
+            self.source.lambdas.append(function)
+        return function
 
     def operate(self, node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
         """Numbers as everywhere; text, tuples and lists take + and * with a bounded result."""
@@ -326,7 +280,7 @@ class TopLevel(Frame):
         what = f"text, tuples and lists take + and * with up to {MOST_ITEMS} items"
         raise broken("argument", what, self.place(node))
 
-    def items(self, node: ast.Tuple | ast.List) -> Any:
+    def visit_Tuple(self, node: ast.Tuple | ast.List) -> Any:
         """A tuple or a list."""
         found: list[Any] = []
         for part in node.elts:
@@ -338,15 +292,22 @@ class TopLevel(Frame):
             raise broken("budget", f"more than {MOST_ITEMS} items", self.place(node))
         return found if isinstance(node, ast.List) else tuple(found)
 
-    def text(self, node: ast.JoinedStr) -> str:
+    visit_List = visit_Tuple
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> str:
         """An f-string of numbers and text."""
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue) and (part.format_spec or part.conversion != -1):
+                self.refuse(part, "a format in an f-string")
         parts = [self.expression(p.value if isinstance(p, ast.FormattedValue) else p) for p in node.values]
         if not all(isinstance(part, (int, str)) for part in parts):
             raise broken("argument", "an f-string takes numbers and text", self.place(node))
         return self.bounded(node, "".join(map(str, parts)))  # type: ignore[no-any-return]
 
-    def comprehension(self, node: ast.GeneratorExp | ast.ListComp) -> list[Any]:
+    def visit_ListComp(self, node: ast.GeneratorExp | ast.ListComp) -> list[Any]:
         """A comprehension, as a list."""
+        if any(generator.is_async for generator in node.generators):
+            self.refuse(node, "an async comprehension")
         found: list[Any] = []
         inner = TopLevel(self.source, dict(self.local))
 
@@ -365,22 +326,40 @@ class TopLevel(Frame):
         walk(node.generators)
         return found
 
+    visit_GeneratorExp = visit_ListComp
+
     def _iterated(self, node: ast.AST, value: Any) -> Any:
         if not isinstance(value, (tuple, list, str, range)):
             raise broken("argument", "a value that has no items", self.place(node))
         return value
 
-    def attribute(self, node: ast.Attribute) -> Any:
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
         """A field of a vocabulary, or a name of an imported module."""
+        if node.attr.startswith("_"):
+            self.refuse(node, f"an attribute .{node.attr[:60]}")
         owner = self.expression(node.value)
         if isinstance(owner, Vocab) and node.attr in VOCAB_FIELDS:
             return getattr(owner, node.attr)
-        return super().attribute(node)
+        return super().visit_Attribute(node)
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        """A Program, a Loop, a Vocab, a method of a vocabulary or a built-in that no name of the file hides."""
+        if any(keyword.arg is None or keyword.arg.startswith("_") for keyword in node.keywords):
+            self.refuse(node, "** or a private field in a call")
+        func = node.func
+        if isinstance(func, ast.Attribute) and func.attr not in (*self.methods, "Program", "Loop", "Vocab"):
+            self.refuse(node, f"a call of .{func.attr[:60]}")
+        if isinstance(func, ast.Name) and self.module.look_up(func.id) is None and func.id in self.builtins:
+            args = [self.expression(argument) for argument in node.args]
+            if node.keywords:
+                self.refuse(node, "a keyword of a built-in")
+            return self.bounded(node, self.guarded(node, self.builtins[func.id], *args))
+        return super().visit_Call(node)
 
     def called(self, node: ast.Call, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """A Program, a Loop, a Vocab or a built-in."""
+        """A Program, a Loop or a Vocab."""
         if callee not in (Program, Loop, Vocab):
-            return super().called(node, callee, args, kwargs)
+            self.refuse(node, "a call that makes no program and no number")
         if callee is Vocab:
             for symbols in (*args, *kwargs.values()):
                 if not isinstance(symbols, tuple) or not all(isinstance(s, str) for s in symbols):
@@ -437,9 +416,3 @@ MODULE_CALLS = {
 }
 TopLevel.builtins = MODULE_CALLS
 TopLevel.methods = {"id": Vocab, "encode": Vocab}
-TopLevel.handlers = Frame.handlers | {
-    ast.List: "items",
-    ast.JoinedStr: "text",
-    ast.GeneratorExp: "comprehension",
-    ast.ListComp: "comprehension",
-}

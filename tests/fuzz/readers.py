@@ -70,7 +70,7 @@ def readers() -> dict[str, tuple[Reader, list[bytes]]]:
     asked = {"model": "copy-compiled", "question": "1", "stretch": 1.0}
     cards = [(ROOT / "looped/zoo" / f"{name}.json").read_bytes() for name in ("copy-long", "parity-paper")]
     ladders = [(ROOT / "results" / "ladder-copy.json").read_bytes()[:4000]]
-    sources = [Path(programs.__file__).with_name(f"{name}.py").read_bytes() for name in programs.PROGRAMS]
+    sources = [file.read_bytes() for file in sorted(Path(programs.__file__).parent.glob("[a-z]*.py"))]
     one, other = _headers()
     return {
         "config.json": (lambda path: runs.read_config(path.parent),
