@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from looped.compiler.errors import at_the_programs_line, refuse
 from looped.compiler.graph import (
     FLAG,
     Array,
@@ -35,10 +34,12 @@ from looped.compiler.graph import (
     HeadForm,
     Node,
     Symbol,
+    at_the_programs_line,
     check_table,
     compared,
     flagged,
     pointwise,
+    refuse,
     where,
 )
 from looped.rasp import core

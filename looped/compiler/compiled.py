@@ -17,9 +17,8 @@ from looped import __version__, checkpoints, serial
 from looped.checkpoints import Metadata, Shapes
 from looped.compiler import emit
 from looped.compiler.attention import INDEX, SQUARE
-from looped.compiler.errors import refuse
 from looped.compiler.frontend import CLOCK, Control, Traced, always_steps, control, trace
-from looped.compiler.graph import Domain, Node
+from looped.compiler.graph import Domain, Node, refuse
 from looped.compiler.lower import Brought, LayerOp, Lowering, Sum
 from looped.fast.stacked import Prepared, StackedTransformer
 from looped.model.config import ModelConfig

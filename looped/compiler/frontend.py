@@ -12,14 +12,15 @@ has seen the whole question. The model's relay tells every position its flags.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from looped.compiler.attention import Equal, Operations, match
-from looped.compiler.errors import refuse
-from looped.compiler.graph import FLAG, Domain, Facts, Graph, Node, Symbol
+from looped.compiler.graph import FLAG, Domain, Facts, Graph, Node, Symbol, refuse
 from looped.rasp.core import equals
 from looped.rasp.lint_rules import function_place
 from looped.rasp.program import ROW, Loop, Program, parameters
@@ -170,9 +171,8 @@ def _facts(program: Program, operations: Operations, row: Symbol) -> Facts:
 
 # --- the clock: when to go on to the next loop, and when the answer is there ---------------------------------
 CLOCK = "clock"
-Polynomial = dict[
-    tuple[int, ...], Fraction
-]  # exponents' parts, () for 1, (0,) for the first size, (0, 1) a product
+# exponents' parts, () for 1, (0,) for the first size, (0, 1) a product
+Polynomial = dict[tuple[int, ...], float]
 
 
 @dataclass(frozen=True)
@@ -243,8 +243,7 @@ def _sizes(program: Program, traced: Traced) -> list[Node]:
 def _evaluate(traced: Traced, sizes: list[Node], polynomial: Polynomial) -> Node:
     graph = traced.graph
     terms: list[tuple[float, Node]] = []
-    for parts, coefficient in polynomial.items():
-        weight = float(coefficient)
+    for parts, weight in polynomial.items():
         if len(parts) == 0:
             terms.append((weight, graph.const(1)))
         elif len(parts) == 1:
@@ -270,14 +269,11 @@ def _polynomial(loop: Loop, parts: int) -> Polynomial:
     step = next(loop.steps())
     monomials: list[tuple[int, ...]] = [(), *((i,) for i in range(parts))]
     monomials += list(itertools.combinations_with_replacement(range(parts), 2))
-    ones = [1] * parts
-
-    def at(*raised: int) -> tuple[int, ...]:
-        return tuple(one + raised.count(i) for i, one in enumerate(ones))
-
-    rows = [_row(monomials, at(*m)) for m in monomials]
-    found = _solve(rows, [Fraction(loop.times(*at(*m))) for m in monomials])
-    polynomial = {m: c for m, c in zip(monomials, found, strict=True) if c}
+    points = [tuple(1 + m.count(i) for i in range(parts)) for m in monomials]
+    rows = [[_product(m, sizes) for m in monomials] for sizes in points]
+    found = np.linalg.solve(np.array(rows, dtype=float), [float(loop.times(*sizes)) for sizes in points])
+    # In whole quarters, which weights hold exactly: any other polynomial misses one of the trials.
+    polynomial = {m: c for m, c in zip(monomials, ((found * 4).round() / 4).tolist(), strict=True) if c}
     for sizes in _trials(parts):
         value = sum(c * _product(m, sizes) for m, c in polynomial.items())
         if value != loop.times(*sizes):
@@ -286,12 +282,6 @@ def _polynomial(loop: Loop, parts: int) -> Polynomial:
                 f"the loop of {step.__name__} runs {loop.times(*sizes)} times for {sizes}",
                 function_place(step),
             )
-    if any(c.denominator not in (1, 2, 4) for c in polynomial.values()):
-        refuse(
-            "step-count",
-            f"the loop of {step.__name__} has coefficients finer than a quarter",
-            function_place(step),
-        )
     return polynomial
 
 
@@ -306,26 +296,4 @@ def _trials(parts: int) -> list[tuple[int, ...]]:
 
 
 def _product(monomial: tuple[int, ...], sizes: tuple[int, ...]) -> int:
-    value = 1
-    for part in monomial:
-        value *= sizes[part]
-    return value
-
-
-def _row(monomials: list[tuple[int, ...]], sizes: tuple[int, ...]) -> list[Fraction]:
-    return [Fraction(_product(m, sizes)) for m in monomials]
-
-
-def _solve(rows: list[list[Fraction]], values: list[Fraction]) -> list[Fraction]:
-    """Exact Gaussian elimination; the sample points determine the polynomial."""
-    work = [[*row, value] for row, value in zip(rows, values, strict=True)]
-    size = len(work)
-    for i in range(size):
-        pivot = next(j for j in range(i, size) if work[j][i])
-        work[i], work[pivot] = work[pivot], work[i]
-        work[i] = [x / work[i][i] for x in work[i]]
-        for j in range(size):
-            if j != i and work[j][i]:
-                factor = work[j][i]
-                work[j] = [x - factor * y for x, y in zip(work[j], work[i], strict=True)]
-    return [row[-1] for row in work]
+    return math.prod(sizes[part] for part in monomial)

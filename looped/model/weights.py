@@ -182,8 +182,7 @@ def _weights(config: ModelConfig) -> Iterator[Start]:
     for stack, layers in (("before", config.before), (loop, config.layers)):
         for i in range(layers):
             yield from _layer(config, f"{stack}.{i}.")
-    yield "norm.scale", (d,), 0.0, 1.0
-    yield "norm.shift", (d,), 0.0, 0.0
+    yield from _norm("norm", d)
     yield from _read_out(config)
     if config.halting != "none":
         yield from _head(config, "halt")
@@ -212,52 +211,50 @@ def _read_out(config: ModelConfig) -> Iterator[Start]:
     """The scores of tokens: as GPT-2 starts them, or torch's default for Linear(width → vocab), ±1/√width."""
     shape = (config.width, config.vocab)
     if config.initialisation == "gpt2":
-        yield "readout.weight", shape, config.init_std, 0.0
-        yield "readout.bias", shape[1:], 0.0, 0.0
+        yield from _matrix("readout", *shape, config.init_std)
     else:
         std = 1 / math.sqrt(3 * config.width)
         yield "readout.weight", shape, std, 0.0, True
         yield "readout.bias", shape[1:], std, 0.0, True
 
 
-def _head(config: ModelConfig, name: str) -> Iterator[tuple[str, tuple[int, ...], float, float]]:
+def _head(config: ModelConfig, name: str) -> Iterator[Start]:
     yield f"{name}.weight", (config.width,), config.init_std, 0.0
     yield f"{name}.bias", (1,), 0.0, config.halt_start
 
 
-def _universal(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...], float, float]]:
+def _universal(config: ModelConfig) -> Iterator[Start]:
     """What an encoder and a decoder's look at it have beside the decoder."""
     d, std = config.width, config.init_std
     for i in range(config.layers):
         yield from _layer(config, f"encoder.{i}.")
     for i in range(config.layers):
         at = f"decoder.{i}."
-        yield at + "norm3.scale", (d,), 0.0, 1.0
-        yield at + "norm3.shift", (d,), 0.0, 0.0
-        yield at + "query.weight", (d, d), std, 0.0
-        yield at + "query.bias", (d,), 0.0, 0.0
-        yield at + "keyvalue.weight", (d, 2 * d), std, 0.0
-        yield at + "keyvalue.bias", (2 * d,), 0.0, 0.0
-        yield at + "cross.weight", (d, d), std / math.sqrt(2 * config.layers), 0.0
-        yield at + "cross.bias", (d,), 0.0, 0.0
-    yield "memory.scale", (d,), 0.0, 1.0
-    yield "memory.shift", (d,), 0.0, 0.0
+        yield from _norm(at + "norm3", d)
+        yield from _matrix(at + "query", d, d, std)
+        yield from _matrix(at + "keyvalue", d, 2 * d, std)
+        yield from _matrix(at + "cross", d, d, std / math.sqrt(2 * config.layers))
+    yield from _norm("memory", d)
     if config.halting == "act":
         yield from _head(config, "listener")
 
 
-def _layer(config: ModelConfig, at: str) -> Iterator[tuple[str, tuple[int, ...], float, float]]:
-    d, std = config.width, config.init_std
+def _layer(config: ModelConfig, at: str) -> Iterator[Start]:
+    d, inner, std = config.width, config.expansion * config.width, config.init_std
     residual_std = std / math.sqrt(2 * config.layers)
-    yield at + "norm1.scale", (d,), 0.0, 1.0
-    yield at + "norm1.shift", (d,), 0.0, 0.0
-    yield at + "qkv.weight", (d, 3 * d), std, 0.0
-    yield at + "qkv.bias", (3 * d,), 0.0, 0.0
-    yield at + "out.weight", (d, d), residual_std, 0.0
-    yield at + "out.bias", (d,), 0.0, 0.0
-    yield at + "norm2.scale", (d,), 0.0, 1.0
-    yield at + "norm2.shift", (d,), 0.0, 0.0
-    yield at + "up.weight", (d, config.expansion * d), std, 0.0
-    yield at + "up.bias", (config.expansion * d,), 0.0, 0.0
-    yield at + "down.weight", (config.expansion * d, d), residual_std, 0.0
-    yield at + "down.bias", (d,), 0.0, 0.0
+    yield from _norm(at + "norm1", d)
+    yield from _matrix(at + "qkv", d, 3 * d, std)
+    yield from _matrix(at + "out", d, d, residual_std)
+    yield from _norm(at + "norm2", d)
+    yield from _matrix(at + "up", d, inner, std)
+    yield from _matrix(at + "down", inner, d, residual_std)
+
+
+def _norm(name: str, width: int) -> Iterator[Start]:
+    yield f"{name}.scale", (width,), 0.0, 1.0
+    yield f"{name}.shift", (width,), 0.0, 0.0
+
+
+def _matrix(name: str, rows: int, columns: int, std: float) -> Iterator[Start]:
+    yield f"{name}.weight", (rows, columns), std, 0.0
+    yield f"{name}.bias", (columns,), 0.0, 0.0

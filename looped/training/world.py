@@ -13,7 +13,7 @@ knows the same weights and readings; the first one, the leader, decides when to 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +22,6 @@ import torch.distributed as dist
 from jaxtyping import Bool
 from torch import Tensor
 
-from looped.checkpoints import Check, Metadata, Verify
 from looped.errors import InputError
 from looped.runs import Run
 from looped.training.config import TrainConfig
@@ -114,31 +113,15 @@ def found(device: torch.device, environment: Mapping[str, str] = os.environ) -> 
 
 
 class NoOpRun(Run):
-    """Takes what a run is given to keep, and keeps nothing."""
+    """The folder of a run to all but the leader: takes what it is given to keep, and keeps nothing."""
 
     def __init__(self, folder: Path, config: TrainConfig) -> None:
         self.folder, self.config = folder, config
 
-    def __exit__(self, *error: object) -> None:
-        """Nothing is held."""
-
-    def log(self, rows: Sequence[Mapping[str, object]]) -> None:
-        """The leader does."""
-
-    def rewind(self, step: int, evaluated: bool = True) -> list[str]:
+    def _nothing(self, *args: object, **kwargs: object) -> Any:
         """The leader does."""
         return []
 
-    def load_state(
-        self, check: Check, verify: Verify = lambda tensors: None
-    ) -> tuple[tuple[Metadata, dict[str, Tensor]] | None, list[str]]:
-        """Never asked: see `World.from_leader`."""
-        raise AssertionError("the leader reads the state")
-
-    def save_state(self, tensors: Mapping[str, Tensor], metadata: Metadata) -> Path:
-        """The leader does."""
-        return self.folder
-
-    def save_seed(self, seed: int, weights: Tensor | Mapping[str, Tensor], step: int) -> Path:
-        """The leader does."""
-        return self.folder
+    __exit__ = log = rewind = save_state = save_seed = (
+        _nothing  # the state is read by the leader: `from_leader`
+    )

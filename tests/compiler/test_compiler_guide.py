@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from looped.compiler.compiled import compile_program
-from looped.compiler.errors import LIMITS
+from looped.compiler.graph import LIMITS
 from looped.compiler.picture import draw
 from looped.rasp import programs
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, reject, settings
 from random_programs import load, program_texts
 
 from looped.compiler.compiled import compile_program
-from looped.compiler.errors import CompileError
+from looped.compiler.graph import CompileError
 
 NUMBERS = itertools.count()
 

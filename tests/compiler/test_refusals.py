@@ -8,7 +8,7 @@ import pytest
 from random_programs import HEADER, load
 
 from looped.compiler.compiled import compile_program
-from looped.compiler.errors import LIMITS, CompileError
+from looped.compiler.graph import LIMITS, CompileError
 from looped.errors import InputError
 from looped.rasp import programs
 from looped.rasp.lint_rules import LegalityError

@@ -26,25 +26,9 @@ from looped.fast.kernels.rows import (
 )
 from looped.fast.kernels.weights import adamw, fold, fold_backward
 
+# fmt: off
 __all__ = [
-    "LONGEST",
-    "WIDEST",
-    "adamw",
-    "attend",
-    "attention_backward",
-    "attention_forward",
-    "available",
-    "boundary_backward",
-    "fold",
-    "fold_backward",
-    "gelu_backward",
-    "gelu_forward",
-    "hold",
-    "inject_norm",
-    "input_backward",
-    "narrow_layer",
-    "norm_backward",
-    "residual_norm",
-    "suits",
-    "suits_narrow",
+    "LONGEST", "WIDEST", "adamw", "attend", "attention_backward", "attention_forward", "available",
+    "boundary_backward", "fold", "fold_backward", "gelu_backward", "gelu_forward", "hold", "inject_norm",
+    "input_backward", "narrow_layer", "norm_backward", "residual_norm", "suits", "suits_narrow",
 ]
