@@ -68,7 +68,7 @@ def own(task: str, name: str | None) -> str:
     if name is None:
         if not is_known(task):
             program = ", for example `--model compiled`, the task's program as weights"
-            other = program if task in programs.PROGRAMS else ""
+            other = program if task in {**programs.PROGRAMS, **programs.CHOMSKY} else ""
             raise InputError(
                 f"no trained {task} model is shipped with this version: give one with --model{other}"
             )

@@ -57,13 +57,13 @@ def architecture(task: str) -> ModelConfig:
 
 
 def loops(task: str) -> str:
-    """How many loop steps a task's program takes, as a rule of `methods.Loops`: T(n), or one more for addition."""
+    """Loop steps that are enough for a task's program, as a rule of `methods.Loops`: T(n), or one more for addition."""
     from looped.rasp import programs  # here: most runs need no program
 
     program = programs.get(task)
     question = program.example.split()
     more = program.total(program.sizes(program.row(question).tolist())) - tasks.get(task).steps_of(question)
-    return f"T+{more}" if more else "T"
+    return f"T+{more}" if more > 0 else "T"
 
 
 def check(text: str, task: str, model: ModelConfig) -> None:

@@ -5,23 +5,26 @@ from __future__ import annotations
 from looped.errors import InputError
 from looped.rasp import lint
 from looped.rasp.program import Program
+from looped.rasp.programs import chomsky
 from looped.rasp.programs.arithmetic import ADDITION, LONG_MULTIPLICATION, MULTIPLICATION
 from looped.rasp.programs.strings import BINARY_SUM, COPY, PARITY, UNIQUE_SET
 
-__all__ = ["PROGRAMS", "find", "get"]
+__all__ = ["CHOMSKY", "PROGRAMS", "find", "get"]
 
 PROGRAMS: dict[str, Program] = {
     program.name: program
     for program in (PARITY, COPY, ADDITION, BINARY_SUM, MULTIPLICATION, UNIQUE_SET, LONG_MULTIPLICATION)
 }
+CHOMSKY = {found.name: found for found in vars(chomsky).values() if isinstance(found, Program)}
 
 
 def get(name: str) -> Program:
-    """The program of this name; `binary-sum` will do for `binary_sum`."""
-    try:
-        return PROGRAMS[name.strip().replace("-", "_")]
-    except KeyError:
-        raise InputError(f"no program is named {name[:40]!r}; there are {', '.join(PROGRAMS)}") from None
+    """The program of this name, of the paper's tasks or of the Chomsky suite's; `binary-sum` for `binary_sum`."""
+    plain = name.strip().replace("-", "_")
+    for table in (PROGRAMS, CHOMSKY):
+        if plain in table:
+            return table[plain]
+    raise InputError(f"no program is named {name[:40]!r}; there are {', '.join(PROGRAMS)}")
 
 
 def find(what: str, name: str | None = None) -> Program:
