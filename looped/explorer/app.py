@@ -40,7 +40,7 @@ from starlette.types import ASGIApp
 
 from looped import __version__, tasks
 from looped.errors import InputError
-from looped.explorer import protocol, queries
+from looped.explorer import queries
 from looped.explorer.models import (
     STRETCHES,
     USUAL_STRETCH,
@@ -119,12 +119,12 @@ class Explorer:
     # --- questions -------------------------------------------------------------------------------------------
     async def draw(self, request: Request) -> Response:
         """A question of a given length, drawn from an input distribution."""
-        wanted = await self._read(request, protocol.DrawRequest)
+        wanted = await self._read(request, queries.DrawRequest)
         model = self._model(wanted.model)
         drawn = partial(self._drawn, model, wanted)
         return _json({"question": await self.pool.take(drawn, new=True, light=True)})
 
-    def _drawn(self, model: Model, wanted: protocol.DrawRequest) -> str:
+    def _drawn(self, model: Model, wanted: queries.DrawRequest) -> str:
         task, longest = model.solver.task, model.longest(self.limits)
         if not 1 <= wanted.length <= longest:
             raise InputError(f"a question's length is between 1 and {longest} here, not {wanted.length}")
@@ -139,13 +139,13 @@ class Explorer:
 
     async def run(self, request: Request) -> Response:
         """A question's way through the loop, as it is computed."""
-        wanted = await self._read(request, protocol.RunRequest)
+        wanted = await self._read(request, queries.RunRequest)
         model = self._model(wanted.model)
 
         def begin() -> tuple[WatchedLoop, bytes]:
             asked = read_query(model, wanted.question, wanted.stretch, self.limits)
             watch = self._watch(asked)
-            return watch, protocol.line(protocol.start(watch)) + self._advance(watch)
+            return watch, queries.json_line(watch.start_message()) + self._advance(watch)
 
         watch, first = await self.pool.take(begin, new=True)
 
@@ -155,7 +155,7 @@ class Explorer:
                 while not watch.over:
                     yield await self.pool.take(partial(self._advance, watch))
             except InputError as error:  # the status is sent already
-                yield protocol.line({"kind": "error", "error": str(error)})
+                yield queries.json_line({"kind": "error", "error": str(error)})
 
         return StreamingResponse(
             lines(), media_type="application/x-ndjson", headers={"cache-control": "no-store"}
@@ -166,8 +166,8 @@ class Explorer:
 
     def _advance(self, watch: WatchedLoop) -> bytes:
         """The messages of one turn, the last one included where it is due."""
-        lines = [protocol.line(protocol.step(seen)) for seen in watch.advance(self._share())]
-        return b"".join([*lines, protocol.line(protocol.end(watch))] if watch.over else lines)
+        lines = [queries.json_line(seen.message()) for seen in watch.advance(self._share())]
+        return b"".join([*lines, queries.json_line(watch.end_message())] if watch.over else lines)
 
     def _share(self) -> float:
         """The seconds a slice may take, and as many threads for it as there are, or one while others wait."""
@@ -177,7 +177,7 @@ class Explorer:
 
     async def program(self, request: Request) -> Response:
         """The n-RASP-L program on the same question, in a row of the same size."""
-        wanted = await self._read(request, protocol.ProgramRequest)
+        wanted = await self._read(request, queries.ProgramRequest)
         model = self._model(wanted.model)
 
         def trace() -> dict[str, object]:
@@ -185,13 +185,13 @@ class Explorer:
             task = model.solver.task
             code = programs.get(task.name)
             row = code.row(asked.tokens, task.row_size(asked.length))
-            return protocol.program(traces.trace(code, row, outputs=True))
+            return queries.program_message(traces.trace(code, row, outputs=True))
 
         return _json(await self.pool.take(trace, new=True, light=True))
 
     async def attention(self, request: Request) -> Response:
         """The attention weights of a head at a step, from the cached states or computed from the start."""
-        wanted = await self._read(request, protocol.AttentionRequest)
+        wanted = await self._read(request, queries.AttentionRequest)
         model = self._model(wanted.model)
         asked = read_query(model, wanted.question, max(STRETCHES), self.limits)
         config = model.solver.model.config
@@ -205,7 +205,7 @@ class Explorer:
         before = await self._state(asked, wanted.step - 1)
         look = partial(queries.attention_map, asked, before, wanted.layer, wanted.head)
         shares = (await self.pool.take(look, new=True, light=True) * 255).round().numpy().astype(np.uint8)
-        return _json({"size": shares.shape[0], "shares": protocol.packed(shares)})
+        return _json({"size": shares.shape[0], "shares": queries.packed(shares)})
 
     async def _state(self, asked: Query, step: int) -> torch.Tensor | None:
         """The state after a step, None for step 0."""
@@ -241,7 +241,7 @@ class Explorer:
         except TimeoutError:
             raise HTTPException(408, "the body did not come in time") from None
         try:
-            return protocol.read(kind, body)
+            return queries.read_request(kind, body)
         except InputError as error:
             raise HTTPException(400, str(error)) from None
 

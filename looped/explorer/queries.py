@@ -1,4 +1,4 @@
-"""What is computed for a page: one question through one model, step by step, and attention weights.
+"""What a page asks for and gets: one question through one model, step by step, and attention weights.
 
     start   the row that is fed in, the target and where it begins, T(n), how many steps will be run
     steps   at every position the likeliest tokens and their probabilities; confidence, entropy, change
@@ -8,27 +8,36 @@ Steps are computed as they are asked for (`advance`), so that the server can ser
 cancel a run. Attention weights are taken from the same pass that `StackedTransformer.step` makes, layer by layer.
 
 Shapes: K steps at a time, L positions, W of them from the answer's first on, D width.
+
+A request's body is a JSON object with exactly the fields of one of the dataclasses here. An answer is JSON; arrays in
+it are base64 of little-endian numbers, which a page reads ten times faster than lists. A run is answered as one JSON
+object per line (`start`, `step` …, `end`), sent as they come.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from looped import serial
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.rollout import DIVERGED, Rollout, StepGrid, is_done, motion, read, window_start
-from looped.explorer.models import Query
+from looped.explorer.models import USUAL_STRETCH, Query
 from looped.fast import attention, layer_ops
 from looped.fast.stacked import Prepared, StackedTransformer
+from looped.rasp.trace import Trace
 from looped.solve.solver import fitting_threads, text_of
 from looped.vocab import Vocab
 
@@ -53,6 +62,10 @@ class LoopStep:
     correct: bool
     answer: str
     meaning: str  # what the answer stands for, see `Task.meaning`
+
+    def message(self) -> dict[str, object]:
+        """As it is sent; arrays are packed."""
+        return {"kind": "step"} | {each.name: _sent(getattr(self, each.name)) for each in fields(self)}
 
 
 class WatchedLoop:
@@ -114,6 +127,20 @@ class WatchedLoop:
             found = self._see(torch.cat(read, dim=1), first) if read else []
         self.computed += time.perf_counter() - began
         return found
+
+    def start_message(self) -> dict[str, object]:
+        """The first message of a run."""
+        asked, expected = self.asked, self.expected
+        return {
+            "kind": "start", "question": asked.text, "length": asked.length, "needed": asked.needed,
+            "steps": asked.steps, "names": list(self.vocab.names), "row": self.batch.tokens[0].tolist(),
+            "target": self.batch.targets[0].tolist(), "from": self.start, "expected": expected,
+            "meaning": self.task.meaning(expected),
+        }  # fmt: skip
+
+    def end_message(self) -> dict[str, object]:
+        """The last message of a run."""
+        return {"kind": "end", "rules": list(self.rules()), "seconds": round(self.computed, 4)}
 
     def rules(self) -> Iterator[dict[str, object]]:
         """Where each stopping rule would have stopped; `stopped` is false where it never did in these steps."""
@@ -241,3 +268,90 @@ def attention_map(
     if not bool(found.isfinite().all()):
         raise InputError(f"{asked.model.label} {DIVERGED}")
     return found
+
+
+T = TypeVar("T")
+OUTPUT = "output"  # the name of what a program would put out, beside its variables
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """Ask a model a question and watch it."""
+
+    model: str
+    question: str
+    stretch: float = USUAL_STRETCH  # how far to run, in multiples of T(n)
+
+
+@dataclass(frozen=True)
+class ProgramRequest:
+    """Run the program of a model's task on a question."""
+
+    model: str
+    question: str
+
+
+@dataclass(frozen=True)
+class AttentionRequest:
+    """Where a head looks at a step; layers and heads count from 0, steps from 1."""
+
+    model: str
+    question: str
+    step: int
+    layer: int
+    head: int
+
+
+@dataclass(frozen=True)
+class DrawRequest:
+    """Draw a question for a model."""
+
+    model: str
+    length: int
+    family: str = "uniform"
+    seed: int = 0
+
+
+def read_request(kind: type[T], body: bytes) -> T:
+    """A request from a body; raises a sentence that names what is wrong with it."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError("the request is not UTF-8") from None
+    return serial.from_json(kind, serial.parse(text, "the request"), "the request")
+
+
+def _sent(value: object) -> object:
+    if isinstance(value, np.ndarray):
+        return packed(value)
+    return round(value, 6) if isinstance(value, float) else value
+
+
+def packed(array: np.ndarray) -> str:
+    """An array's numbers as base64, little-endian."""
+    return base64.b64encode(array.astype(array.dtype.newbyteorder("<")).tobytes()).decode("ascii")
+
+
+def json_line(message: dict[str, object]) -> bytes:
+    """One message of a stream."""
+    return json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def program_message(run: Trace) -> dict[str, object]:
+    """A program's run, its output first; values are int16 [steps + 1, L], -1 for no token. Row 0 is the preparation."""
+    steps = {OUTPUT: run.outputs} | {
+        name: [entry.values for entry in run.entries if entry.name == name] for name in run.variables
+    }
+    return {
+        "steps": run.steps,
+        "names": list(run.program.vocab.names),
+        "variables": [
+            {"name": name, "tokens": name == OUTPUT or name in run.program.tokens, "values": packed(_stacked(rows))}
+            for name, rows in steps.items()
+        ],
+    }  # fmt: skip
+
+
+def _stacked(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """A value that is the same everywhere stands at every position."""
+    return np.stack([np.broadcast_to(row, rows[0].shape) for row in rows]).astype(np.int16)

@@ -38,7 +38,7 @@ def readers() -> dict[str, tuple[Reader, list[bytes]]]:
     from looped.experiments import plan, queue, results
     from looped.experiments.plan import MeasurementPlan, RunSpec
     from looped.experiments.queue import Job
-    from looped.explorer import protocol
+    from looped.explorer import queries
     from looped.rasp import programs
 
     config = RunSpec("copy", recipe="quick", seeds=(0, 1), set=("steps=5",)).config
@@ -84,7 +84,7 @@ def readers() -> dict[str, tuple[Reader, list[bytes]]]:
         "card.json": (zoo._read.__wrapped__, cards),
         "sweep.json": (plan.read_sweep, [_json(sweep), _json(listed)]),
         "job.json": (queue.read_job, [_json(serial.to_json(Job("job", config, (measured,), "results")))]),
-        "request.json": (lambda path: protocol.read(protocol.RunRequest, path.read_bytes()), [_json(asked)]),
+        "request.json": (lambda path: queries.read_request(queries.RunRequest, path.read_bytes()), [_json(asked)]),
         "seed.safetensors": (_whole(runs.load_seed, one[1]), [one[0]]),
         "compiled.safetensors": (_whole(compiled.load, other[1]), [other[0]]),
         "raw.safetensors": (checkpoints.header, [struct.pack("<Q", len(one[0])) + one[0]]),
