@@ -2,7 +2,6 @@
 
 models.py     the models of a server, and a typed question read for one of them; export.py the same as a static site
 queries.py    requests and their answers: a loop step by step, attention weights
-app.py        the web application and its socket; static/ the page
+app.py        the web application, its socket and its workers; static/ the page
 security.py   limits, and which requests are refused
-workers.py    a pool in which every client gets its turn, and the states of the last runs
 """

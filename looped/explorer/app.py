@@ -11,6 +11,10 @@
 
 A bad request gets 4xx and `{"error": sentence}`. When a client goes away in the middle of a run, the run ends. The
 page's files are a fixed table, read once at the start; nothing else is ever read from the disk on a request.
+
+Computing is done in short slices by a pool of workers, first come, first served. A long question is many slices, and
+other clients get theirs in between; so a hundred clients share the machine evenly, and a short question never waits for
+the end of a long one. What takes a few milliseconds only has a lane of its own.
 """
 
 from __future__ import annotations
@@ -19,9 +23,13 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
 import socket
+import threading
 import webbrowser
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +38,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 import uvicorn
+from jaxtyping import Float
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -37,6 +46,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
+from torch import Tensor
 
 from looped import __version__, tasks
 from looped.errors import InputError
@@ -52,7 +62,6 @@ from looped.explorer.models import (
 )
 from looped.explorer.queries import WatchedLoop
 from looped.explorer.security import LIMITS, BoundedConnection, Limits, SecurityMiddleware, Token
-from looped.explorer.workers import QueueFull, StateCache, WorkerPool
 from looped.rasp import programs
 from looped.rasp import trace as traces
 from looped.tasks import Task
@@ -86,12 +95,9 @@ class Explorer:
                 Route("/api/attention", self.attention, methods=post),
             ],
             middleware=[Middleware(SecurityMiddleware, token=token)],
-            exception_handlers={
-                InputError: _refused,
-                HTTPException: _refused,
-                QueueFull: _refused,
-                ClientDisconnect: _refused,
-            },
+            exception_handlers=dict.fromkeys(
+                (InputError, HTTPException, QueueFull, ClientDisconnect), _refused
+            ),
         )
 
     # --- files -----------------------------------------------------------------------------------------------
@@ -266,9 +272,8 @@ def _tasks(registry: ModelRegistry) -> list[Task]:
 
 def _json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    return Response(
-        text, status, {"cache-control": "no-store", **(headers or {})}, media_type="application/json"
-    )
+    own = {"cache-control": "no-store", **(headers or {})}
+    return Response(text, status, own, media_type="application/json")
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -344,20 +349,12 @@ def address(bound: socket.socket, token: str = "") -> str:
 def server(app: ASGIApp, limits: Limits = LIMITS) -> uvicorn.Server:
     """A server for the application, not started yet."""
     config = uvicorn.Config(
-        app,
-        http=BoundedConnection,
-        ws="none",
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        limit_concurrency=limits.connections,
+        app, http=BoundedConnection, ws="none", lifespan="off", log_level="warning", access_log=False,
+        proxy_headers=False, server_header=False, limit_concurrency=limits.connections,
         backlog=limits.connections // 2,  # so many are accepted at once, before any of them gives way
-        timeout_keep_alive=limits.header_seconds,
-        timeout_graceful_shutdown=1,
+        timeout_keep_alive=limits.header_seconds, timeout_graceful_shutdown=1,
         h11_max_incomplete_event_size=limits.header,
-    )
+    )  # fmt: skip
     return uvicorn.Server(config)
 
 
@@ -368,3 +365,94 @@ def serve(app: ASGIApp, bound: socket.socket, page: str, ready: Callable[[], Non
         webbrowser.open(page)
     with contextlib.suppress(KeyboardInterrupt):  # which uvicorn raises again when it has closed everything
         server(app).run(sockets=[bound])
+
+
+# --- workers ------------------------------------------------------------------------------------------------
+
+MOST_WORKERS = 4  # each computes with one thread while others wait
+
+
+class QueueFull(Exception):
+    """Too many are waiting already."""
+
+
+class WorkerPool:
+    """Two queues, one of them before a few workers and one before its own."""
+
+    def __init__(self, most_waiting: int) -> None:
+        self._most = most_waiting
+        self._waiting = 0
+        workers = max(1, min(MOST_WORKERS, os.cpu_count() or 1))
+        self._workers = ThreadPoolExecutor(workers, "explorer")  # first come, first served
+        self._light = ThreadPoolExecutor(1, "explorer-light")
+
+    @property
+    def waiting(self) -> int:
+        """How many have asked and not been served yet, the one being served included."""
+        return self._waiting
+
+    async def take(self, work: Callable[[], T], *, new: bool = False, light: bool = False) -> T:
+        """Do some work when its turn has come; new work gets `QueueFull` at once where the queue is full.
+
+        A cancelled client leaves the queue; work that has begun is finished, its result dropped.
+        """
+        if new and self._waiting >= self._most:
+            raise QueueFull
+        self._waiting += 1
+        try:
+            worker = self._light if light else self._workers
+            return await asyncio.get_running_loop().run_in_executor(worker, work)
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        """Let the workers go."""
+        for worker in (self._workers, self._light):
+            worker.shutdown(wait=False, cancel_futures=True)
+
+
+Key = tuple[str, str]  # model and question
+States = list[Float[Tensor, "L D"]]  # after step 1, 2, …
+
+
+class StateCache:
+    """The states of some runs, by model and question: attention at a step need not start from the beginning.
+
+    The run that was used longest ago goes first, and one too large is not kept at all. Several threads may use it.
+    """
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self._limits = limits
+        self._runs: OrderedDict[Key, States] = OrderedDict()
+        self._lock = threading.Lock()
+        self.size = 0  # bytes
+
+    def put(self, key: Key, step: int, state: Float[Tensor, "L D"]) -> None:
+        """Keep the state after a step, if those before it are here; others are forgotten where room is short."""
+        with self._lock:
+            states = self._runs.setdefault(key, [])
+            if step != len(states) + 1:
+                return
+            states.append(state)
+            self.size += _size(state)
+            self._runs.move_to_end(key)
+            if len(states) * _size(state) > self._limits.cache_entry:
+                self._drop(key)
+            while self.size > self._limits.cache_bytes:
+                self._drop(next(iter(self._runs)))
+
+    def get(self, key: Key, step: int) -> Float[Tensor, "L D"] | None:
+        """The state after a step, if it is known."""
+        with self._lock:
+            states = self._runs.get(key, [])
+            if not 1 <= step <= len(states):
+                return None
+            self._runs.move_to_end(key)
+            return states[step - 1]
+
+    def _drop(self, key: Key) -> None:
+        self.size -= sum(map(_size, self._runs.pop(key)))
+
+
+def _size(state: Tensor) -> int:
+    return state.numel() * state.element_size()

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import torch
 
+from looped.explorer.app import StateCache
 from looped.explorer.security import Limits
-from looped.explorer.workers import StateCache
 
 STATE = torch.zeros(4, 8)  # 128 bytes
 

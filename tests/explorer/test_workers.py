@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from looped.explorer.workers import QueueFull, WorkerPool
+from looped.explorer.app import QueueFull, WorkerPool
 
 
 def test_a_newcomer_is_turned_away_from_a_full_house_and_nobody_else() -> None:
