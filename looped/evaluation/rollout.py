@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -242,31 +243,26 @@ def unroll_grid(
     if max_steps < 1:
         raise InputError(f"the number of loop steps must be at least 1, not {max_steps}")
     rows, size = batch.tokens.shape
-    seeds = weights.embed.shape[0]
-    chunk = chunk or rows_at_once(model.config, seeds, size, batch.tokens.device)
-    shape = (seeds, max_steps, rows)
-    correct = torch.zeros(shape, dtype=torch.bool, device=batch.tokens.device)
-    surprise = torch.full(shape, float("inf"), device=batch.tokens.device)
-    changed = torch.ones(shape, dtype=torch.bool, device=batch.tokens.device)
-    done = None if model.config.halt is None else torch.zeros_like(correct)
-    halting = None if model.config.halting == "none" else torch.zeros_like(surprise)
-    moved = torch.zeros_like(surprise) if motion else None
-    for first in range(0, rows, chunk):
-        here = slice(first, first + chunk)
-        roll = Rollout(model, weights, batch.rows(here), motion=motion)
-        for t in range(max_steps):
-            h = roll.advance()
-            on_step()
-            correct[:, t, here], surprise[:, t, here] = roll.correct, roll.reading.surprise
-            changed[:, t, here] = roll.unchanged == 0
-            now = is_done(model.config, h)
-            if done is not None and now is not None:
-                done[:, t, here] = now
-            if halting is not None and roll.halted is not None:
-                halting[:, t, here] = roll.halted
-            if moved is not None and roll.motion is not None:
-                moved[:, t, here] = roll.motion
-    return StepGrid(correct, surprise, changed, batch.steps, done, halting, moved)
+    chunk = chunk or rows_at_once(model.config, weights.embed.shape[0], size, batch.tokens.device)
+    parts = [batch.rows(slice(first, first + chunk)) for first in range(0, rows, chunk)]
+    rolls = (Rollout(model, weights, part, motion=motion) for part in parts)
+    return join(
+        [_grid(roll, part.steps, max_steps, on_step) for roll, part in zip(rolls, parts, strict=True)]
+    )
+
+
+def _grid(roll: Rollout, needed: Int[Tensor, "N"], max_steps: int, on_step: Callable[[], None]) -> StepGrid:
+    seen: list[tuple[Tensor | None, ...]] = []
+    for _ in range(max_steps):
+        h = roll.advance()
+        on_step()
+        correct, done = roll.correct, is_done(roll.model.config, h)
+        halted = None if roll.halted is None else roll.halted.float()
+        seen.append((correct, roll.reading.surprise, roll.unchanged == 0, done, halted, roll.motion))
+    names = ("correct", "surprise", "changed", "done", "halting", "motion")
+    columns: dict[str, Any] = dict(zip(names, zip(*seen, strict=True), strict=True))
+    known = {name: torch.stack(column, dim=1) for name, column in columns.items() if column[0] is not None}
+    return StepGrid(needed=needed, **known)
 
 
 def join(grids: Sequence[StepGrid]) -> StepGrid:
