@@ -439,20 +439,12 @@ class Operations(Reader):
         kind = Kind.INDEX if x.kind is Kind.INDEX else Kind.TOKEN
         return self.symbol(self.extreme(Equal(self.index, idx.node), x.node, default, largest=False), kind)
 
-    def mode(self, x: Symbol) -> Symbol:
-        """The commonest value so far."""
-        return self.index_select(x, self.argmax(self.num_prev(x, x)))
-
     def induct_kqv(
         self, k: Symbol, q: Symbol, v: Symbol, offset: int, default: int = 0, null_val: int = NULL
     ) -> Symbol:
         """The value `offset` positions after the first key equal to the query."""
         at = self.firsts(self.shift_right(k, offset, default=null_val), q, default=null_val)
         return self.index_select(v, at, default=default)
-
-    def induct(self, k: Symbol, q: Symbol, offset: int, default: int = 0, null_val: int = NULL) -> Symbol:
-        """The key `offset` positions after the first key equal to the query."""
-        return self.induct_kqv(k, q, k, offset, default=default, null_val=null_val)
 
     def induct_prev(
         self, k: Symbol, q: Symbol, offset: int, default: int = 0, null_val: int = NULL

@@ -12,7 +12,6 @@ numbers; it is called once for each different value (or pair of values), not onc
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType
 
 import numpy as np
 
@@ -26,12 +25,8 @@ from looped.rasp.sequence import (
     Seq,
     compare,
     kind_of,
-    need_callable,
-    need_int,
     need_same,
-    need_seq,
     operation,
-    record,
     recording,
     token,
     unwrap,
@@ -94,28 +89,23 @@ class Selector:
 @operation
 def indices(x: Seq) -> Seq:
     """The position of each position: 0 1 2 …"""
-    data = unwrap(need_seq("indices", "x", x))
-    record("indices")
+    data = unwrap(x)
     return Seq(np.broadcast_to(np.arange(data.shape[-1]), data.shape), Kind.INDEX)
 
 
 @operation
 def full(x: Seq, const: int) -> Seq:
     """The same constant at every position of `x`."""
-    data = unwrap(need_seq("full", "x", x))
-    value = need_int("full", "const", const)
-    record("full", value)
-    return Seq(np.full(data.shape, value, dtype=np.int64), Kind.TOKEN, int(value))
+    data = unwrap(x)
+    return Seq(np.full(data.shape, const, dtype=np.int64), Kind.TOKEN, int(const))
 
 
 @operation
 def tok_map(x: Seq, func: Callable[[int], Value]) -> Seq:
     """`func` of each token."""
-    data = unwrap(need_seq("tok_map", "x", x))
-    need_callable("tok_map", "func", func)
+    data = unwrap(x)
     if kind_of(x) is Kind.INDEX:
         refuse("index-to-token", "tok_map of an index")
-    record("tok_map", identity(func))
     values, codes = _plain_values(data)
     return _mapped("tok_map", [func(value) for value in values], codes)
 
@@ -124,12 +114,10 @@ def tok_map(x: Seq, func: Callable[[int], Value]) -> Seq:
 def seq_map(x: Seq, y: Seq, func: Callable[..., Value | Seq]) -> Seq:
     """`func` of each pair of tokens at the same position; of indices, comparison only."""
     need_same("seq_map", "x", x, "y", y)
-    need_callable("seq_map", "func", func)
     if func in SIGNS:
         return compare(SIGNS[func], x, y)
     if Kind.INDEX in (kind_of(x), kind_of(y)):
         refuse("index-to-token", "seq_map of an index with a function other than a comparison")
-    record("seq_map", identity(func))
     a, b = np.broadcast_arrays(unwrap(x), unwrap(y))
     (xs, x_codes), (ys, y_codes) = _plain_values(a), _plain_values(b)
     pairs, codes = distinct(x_codes * len(ys) + y_codes)
@@ -142,10 +130,8 @@ def seq_map(x: Seq, y: Seq, func: Callable[..., Value | Seq]) -> Seq:
 def select(k: Seq, q: Seq, pred: Predicate, causal: bool = True) -> Selector:
     """Which keys each query selects: at row i, the j <= i where `pred(k[j], q[i])`."""
     need_same("select", "k", k, "q", q)
-    need_callable("select", "pred", pred)
     if causal is not True:
         refuse("causality", "select without causal=True")
-    record("select", identity(pred))
     return Selector(_attend(k, q, pred))
 
 
@@ -153,7 +139,6 @@ def select(k: Seq, q: Seq, pred: Predicate, causal: bool = True) -> Selector:
 def sel_width(selector: Selector) -> Seq:
     """How many keys each position selects: a count."""
     _need_selector("sel_width", selector)
-    record("sel_width")
     return Seq(selector._attention.width(), Kind.INDEX)
 
 
@@ -161,11 +146,10 @@ def sel_width(selector: Selector) -> Seq:
 def aggregate(selector: Selector, v: Seq, default: int = 0, reduction: str = "mean") -> Seq:
     """The mean (towards zero), min or max of the selected values; `default` where nothing is selected."""
     _need_selector("aggregate", selector)
-    _need_values("aggregate", v, default, reduction)
+    _need_values("aggregate", v, reduction)
     if selector._attention.positions != unwrap(v).shape[-1]:
         sizes = f"{selector._attention.positions} positions and v {unwrap(v).shape[-1]}"
         raise InputError(f"aggregate: selector and v must have the same positions, the selector has {sizes}")
-    record("aggregate", default, reduction)
     return _like(v, selector._attention.reduce(unwrap(v), default, reduction))
 
 
@@ -174,9 +158,7 @@ def kqv(k: Seq, q: Seq, v: Seq, pred: Predicate, default: int = 0, reduction: st
     """One causal attention: `aggregate(select(k, q, pred), v)`, without holding the whole selector."""
     need_same("kqv", "k", k, "q", q)
     need_same("kqv", "k", k, "v", v)
-    need_callable("kqv", "pred", pred)
-    _need_values("kqv", v, default, reduction)
-    record("kqv", identity(pred), default, reduction)
+    _need_values("kqv", v, reduction)
     data = np.broadcast_arrays(unwrap(k), unwrap(q), unwrap(v))
     keys, queries, values = (rows_of(part) for part in data)
     n = keys.shape[-1]
@@ -221,9 +203,7 @@ def _need_selector(name: str, value: object) -> None:
         raise InputError(f"{name}: selector must come from select(...), not {type(value).__name__}")
 
 
-def _need_values(name: str, v: Seq, default: int, reduction: str) -> None:
-    need_seq(name, "v", v)
-    need_int(name, "default", default)
+def _need_values(name: str, v: Seq, reduction: str) -> None:
     if reduction not in REDUCTIONS:
         raise InputError(f"{name}: reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}")
     if reduction == "mean" and kind_of(v) is Kind.INDEX:
@@ -232,14 +212,6 @@ def _need_values(name: str, v: Seq, default: int, reduction: str) -> None:
         largest = int(np.abs(unwrap(v)).max())
         if largest > MEAN_LIMIT:
             refuse("mean-range", f"{name}: the mean of a value of size {largest}")
-
-
-def identity(func: Callable[..., object]) -> object:
-    """What makes two given functions the same operation: code, defaults and captured values."""
-    if not isinstance(func, FunctionType):  # a function of a file, or a built-in
-        return getattr(func, "identity", None) or getattr(func, "__name__", repr(func))
-    cells = tuple(repr(cell.cell_contents) for cell in func.__closure__ or ())
-    return (func.__code__.co_code, repr(func.__code__.co_consts), repr(func.__defaults__), cells)
 
 
 # --- values ---------------------------------------------------------------------------------------------

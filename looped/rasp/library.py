@@ -18,12 +18,10 @@ from looped.rasp.sequence import (
     Kind,
     Seq,
     kind_of,
-    literal,
     need_int,
     need_same,
     need_seq,
     operation,
-    record,
     token,
     unwrap,
 )
@@ -35,11 +33,9 @@ NULL = -999  # a value that no token has: what `induct` puts where a match must 
 @operation
 def shift_right(x: Seq, n: int, default: int = 0) -> Seq:
     """Every value n positions further right: kqv(indices(x) + n, indices(x), x, equals, default)."""
-    data = unwrap(need_seq("shift_right", "x", x))
-    if need_int("shift_right", "n", n) < 0:
+    data = unwrap(x)
+    if n < 0:
         refuse("causality", f"shift_right: n must be at least 0, not {n}")
-    need_int("shift_right", "default", default)
-    record("shift_right", n, default)
     kind = Kind.TOKEN if kind_of(x) is Kind.BOOL and default not in (0, 1) else kind_of(x)
     out = np.full(data.shape, default, dtype=bool if kind is Kind.BOOL else np.int64)
     out[..., n:] = data[..., : max(data.shape[-1] - n, 0)]
@@ -54,7 +50,6 @@ def where(condition: Seq, x_if: Seq | int, y_else: Seq | int) -> Seq:
     kinds = {kind_of(part) for part in (x, y) if part._constant is None} or {kind_of(x), kind_of(y)}
     if Kind.INDEX in kinds and len(kinds) > 1:
         refuse("index-to-token", "where: an index on one side, a token on the other")
-    record("where", literal(x_if), literal(y_else))
     kind = kinds.pop() if len(kinds) == 1 else Kind.TOKEN
     if kind is Kind.BOOL and any(part._constant not in (None, 0, 1) for part in (x, y)):
         kind = Kind.TOKEN
@@ -67,55 +62,45 @@ def mask(x: Seq, bool_mask: Seq, mask_val: int = 0) -> Seq:
     """`x` where the mask is true, `mask_val` elsewhere."""
     need_same("mask", "x", x, "bool_mask", bool_mask)
     _truth("mask", "bool_mask", bool_mask)
-    return where(bool_mask, x, need_int("mask", "mask_val", mask_val))
+    return where(bool_mask, x, mask_val)
 
 
 # --- running values -------------------------------------------------------------------------------------
 @operation
 def cumsum(bool_array: Seq) -> Seq:
     """How many are true so far, a count: sel_width(select(b, b, lambda k, q: k))."""
-    data = _truth("cumsum", "bool_array", bool_array)
-    record("cumsum")
-    return Seq(np.cumsum(data, axis=-1), Kind.INDEX)
+    return Seq(np.cumsum(_truth("cumsum", "bool_array", bool_array), axis=-1), Kind.INDEX)
 
 
 @operation
 def maximum(x: Seq) -> Seq:
     """The largest value so far: kqv(x, x, x, lambda k, q: True, reduction="max")."""
-    data = unwrap(need_seq("maximum", "x", x))
-    record("maximum")
-    return Seq(np.maximum.accumulate(data, axis=-1), kind_of(x))
+    return Seq(np.maximum.accumulate(unwrap(x), axis=-1), kind_of(x))
 
 
 @operation
 def minimum(x: Seq) -> Seq:
     """The smallest value so far: kqv(x, x, x, lambda k, q: True, reduction="min")."""
-    data = unwrap(need_seq("minimum", "x", x))
-    record("minimum")
-    return Seq(np.minimum.accumulate(data, axis=-1), kind_of(x))
+    return Seq(np.minimum.accumulate(unwrap(x), axis=-1), kind_of(x))
 
 
 @operation
 def argmax(x: Seq) -> Seq:
     """Where the largest value so far stands first: firsts(x, maximum(x))."""
-    data = unwrap(need_seq("argmax", "x", x))
-    record("argmax")
-    return Seq(_best_so_far(data, np.maximum.accumulate(data, axis=-1)), Kind.INDEX)
+    return Seq(_best_so_far(np.maximum.accumulate(unwrap(x), axis=-1)), Kind.INDEX)
 
 
 @operation
 def argmin(x: Seq) -> Seq:
     """Where the smallest value so far stands first: firsts(x, minimum(x))."""
-    data = unwrap(need_seq("argmin", "x", x))
-    record("argmin")
-    return Seq(_best_so_far(data, np.minimum.accumulate(data, axis=-1)), Kind.INDEX)
+    return Seq(_best_so_far(np.minimum.accumulate(unwrap(x), axis=-1)), Kind.INDEX)
 
 
-def _best_so_far(data: Array, best: Array) -> Array:
+def _best_so_far(best: Array) -> Array:
     """The position at which the running best was last bettered."""
     bettered = best[..., 1:] != best[..., :-1]
-    at = np.zeros(data.shape, dtype=np.int64)
-    at[..., 1:] = np.where(bettered, np.arange(1, data.shape[-1]), 0)
+    at = np.zeros(best.shape, dtype=np.int64)
+    at[..., 1:] = np.where(bettered, np.arange(1, best.shape[-1]), 0)
     return np.maximum.accumulate(at, axis=-1)
 
 
@@ -124,7 +109,6 @@ def _best_so_far(data: Array, best: Array) -> Array:
 def num_prev(x: Seq, queries: Seq) -> Seq:
     """How often each query has occurred in x so far, a count: sel_width(select(x, queries, equals))."""
     _comparable("num_prev", x, queries)
-    record("num_prev")
     return Seq(attention.number(unwrap(x), unwrap(queries)), Kind.INDEX)
 
 
@@ -132,7 +116,6 @@ def num_prev(x: Seq, queries: Seq) -> Seq:
 def has_seen(x: Seq, queries: Seq) -> Seq:
     """Whether each query has occurred in x so far: kqv(x, queries, full(x, 1), equals)."""
     _comparable("has_seen", x, queries)
-    record("has_seen")
     if queries._constant is not None:
         seen = np.logical_or.accumulate(unwrap(x) == queries._constant, axis=-1)
         return Seq(np.broadcast_to(seen, np.broadcast_shapes(seen.shape, unwrap(queries).shape)), Kind.BOOL)
@@ -142,17 +125,13 @@ def has_seen(x: Seq, queries: Seq) -> Seq:
 @operation
 def seen(flag: Seq) -> Seq:
     """Whether the flag has been true so far: has_seen(flag, full(flag, 1))."""
-    data = _truth("seen", "flag", flag)
-    record("seen")
-    return Seq(np.logical_or.accumulate(data, axis=-1), Kind.BOOL)
+    return Seq(np.logical_or.accumulate(_truth("seen", "flag", flag), axis=-1), Kind.BOOL)
 
 
 @operation
 def firsts(x: Seq, queries: Seq, default: int = -1) -> Seq:
     """Where each query first stands in x so far: kqv(x, queries, indices(x), equals, default, "min")."""
     _comparable("firsts", x, queries)
-    need_int("firsts", "default", default)
-    record("firsts", default)
     found = attention.first(unwrap(x), unwrap(queries))
     return Seq(np.where(found < 0, default, found), Kind.INDEX)
 
@@ -161,8 +140,6 @@ def firsts(x: Seq, queries: Seq, default: int = -1) -> Seq:
 def lasts(x: Seq, queries: Seq, default: int = -1) -> Seq:
     """Where each query last stands in x so far: kqv(x, queries, indices(x), equals, default, "max")."""
     _comparable("lasts", x, queries)
-    need_int("lasts", "default", default)
-    record("lasts", default)
     found = attention.last(unwrap(x), unwrap(queries))
     return Seq(np.where(found < 0, default, found), Kind.INDEX)
 
@@ -171,8 +148,6 @@ def lasts(x: Seq, queries: Seq, default: int = -1) -> Seq:
 def first_true(x: Seq, default: int = -1) -> Seq:
     """Where x is first true so far: firsts(x, full(x, 1))."""
     data = _truth("first_true", "x", x)
-    need_int("first_true", "default", default)
-    record("first_true", default)
     found = np.logical_or.accumulate(data, axis=-1)
     return Seq(np.where(found, np.argmax(data, axis=-1)[..., None], default), Kind.INDEX)
 
@@ -181,10 +156,8 @@ def first_true(x: Seq, default: int = -1) -> Seq:
 def index_select(x: Seq, idx: Seq, default: int = 0) -> Seq:
     """The value of x at each index, if that is not to the right: kqv(indices(x), idx, x, equals)."""
     need_same("index_select", "x", x, "idx", idx)
-    need_int("index_select", "default", default)
     if kind_of(idx) is not Kind.INDEX and idx._constant is None:
         refuse("index-to-token", "index_select at a token")
-    record("index_select", default)
     data, at = np.broadcast_arrays(unwrap(x), unwrap(idx))
     reachable = (at >= 0) & (at <= np.arange(data.shape[-1]))
     values = np.take_along_axis(data, np.where(reachable, at, 0), axis=-1).astype(np.int64)
@@ -195,7 +168,7 @@ def index_select(x: Seq, idx: Seq, default: int = 0) -> Seq:
 @operation
 def mode(x: Seq) -> Seq:
     """The commonest value so far; of several, the one that was so often first."""
-    return index_select(x, argmax(num_prev(need_seq("mode", "x", x), x)))
+    return index_select(x, argmax(num_prev(x, x)))
 
 
 @operation
@@ -218,7 +191,7 @@ def induct(k: Seq, q: Seq, offset: int, default: int = 0, null_val: int = NULL) 
 def induct_prev(k: Seq, q: Seq, offset: int, default: int = 0, null_val: int = NULL) -> Seq:
     """The key `-offset` positions before the first key equal to the query; `offset` is 0 or negative."""
     _comparable("induct_prev", k, q)
-    if need_int("induct_prev", "offset", offset) > 0:
+    if offset > 0:
         raise InputError(f"induct_prev: offset must be at most 0, not {offset}")
     at = firsts(k, q, default=null_val)
     return index_select(shift_right(k, -offset, default=default), at, default=default)

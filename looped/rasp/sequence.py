@@ -14,11 +14,13 @@ What would let Python read the values (`if seq`, `seq[0]`, `len(seq)`, `f"{seq}"
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
+from types import FunctionType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
@@ -67,21 +69,40 @@ OPERATIONS: dict[str, Callable[..., Any]] = {}  # everything that a program may 
 def operation(function: Callable[P, R]) -> Callable[P, R]:
     """Register an operation of the language.
 
-    An argument with an attribute `operations` brings its own meaning of every operation: so the compiler runs a
-    program on symbols.
+    Its arguments are checked by their annotations (`Seq`, `int`, functions), and it is recorded with all that are no
+    sequences. An argument with an attribute `operations` brings its own meaning of every operation: so the compiler
+    runs a program on symbols.
     """
     name = function.__name__
+    parameters = inspect.signature(function).parameters
+    checks = {each: _CHECKS.get(str(parameters[each].annotation).partition("[")[0]) for each in parameters}
 
     @functools.wraps(function)
     def dispatch(*args: P.args, **kwargs: P.kwargs) -> R:
         if not args or type(args[0]) is not Seq:
             for value in (*args, *kwargs.values()):
                 if hasattr(value, "operations"):
-                    return getattr(value.operations, name)(*args, **kwargs)  # type: ignore[no-any-return]
+                    return getattr(value.operations, name, function)(*args, **kwargs)
+        constants: list[object] = []
+        for argument, value in (*zip(checks, args, strict=False), *kwargs.items()):
+            check = checks.get(argument)
+            if check is not None:
+                check(name, argument, value)
+            if callable(value) or isinstance(value, (int, str)):
+                constants.append(identity(value) if callable(value) else value)
+        record(name, *constants)
         return function(*args, **kwargs)
 
     OPERATIONS[name] = dispatch
     return dispatch
+
+
+def identity(func: Callable[..., object]) -> object:
+    """What makes two given functions the same operation: code, defaults and captured values."""
+    if not isinstance(func, FunctionType):  # a function of a file, or a built-in
+        return getattr(func, "identity", None) or getattr(func, "__name__", repr(func))
+    cells = tuple(repr(cell.cell_contents) for cell in func.__closure__ or ())
+    return (func.__code__.co_code, repr(func.__code__.co_consts), repr(func.__defaults__), cells)
 
 
 # --- operators -----------------------------------------------------------------------------------------------
@@ -331,3 +352,11 @@ def need_callable(operation: str, name: str, value: object) -> None:
     """Raise unless the value is a function."""
     if not callable(value):
         raise InputError(f"{operation}: {name} must be a function, not {type(value).__name__}")
+
+
+_CHECKS: dict[str, Callable[[str, str, object], object]] = {
+    "Seq": need_seq,
+    "int": need_int,
+    "Callable": need_callable,
+    "Predicate": need_callable,
+}
