@@ -5,7 +5,7 @@
     python -m scripts.leaderboard                fills the tables of the page anew
 
 Only a row of the whole protocol is added. Numbers that others have published are kept under "quoted", written by hand,
-each with its source. Measures nothing.
+each with its source. A row of a shipped model whose weights were replaced is marked. Measures nothing.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import looped.zoo as zoo
 from looped import checkpoints, serial
 from looped.errors import InputError
-from looped.solve.verify import PROTOCOL
+from looped.solve import load
+from looped.solve.verify import PROTOCOL, of_solver
 from looped.tasks import TASKS
 from scripts import docs_tables
 from scripts.docs_tables import markdown, spaced
@@ -79,6 +82,30 @@ def share(row: Json, length: str) -> float:
     return float(sum(right.values()) / (row["samples"][length] * len(right)))
 
 
+@cache
+def shipped_sha256(name: str) -> str:
+    """The hash of a shipped model's weights."""
+    return str(of_solver(load(name), name).facts["sha256"])
+
+
+def named(row: Json) -> str:
+    """A model's name; where weights of that name have been replaced since, the row says so."""
+    stale = (
+        row["kind"] == "looped"
+        and row["model"] in zoo.names()
+        and shipped_sha256(row["model"]) != row["sha256"]
+    )
+    return f"{row['model']}{' (earlier weights)' * stale}"
+
+
+def first_failure(row: Json) -> str:
+    """The distribution with the fewest right answers at the first length that is not exact."""
+    for length, right in row["right"].items():
+        if share(row, length) < 1:
+            return f"{min(right, key=lambda name: right[name])}, {length}"
+    return ""
+
+
 def dumps(board: Json) -> str:
     """The file's text: a line for each row."""
     lines = [
@@ -97,12 +124,22 @@ def of_task(board: Json, task: str) -> str:
     """All rows of a task."""
     rows = [each["row"] for each in board["rows"] if each["row"]["task"] == task]
     lengths = list(dict.fromkeys(length for row in rows for length in row["samples"]))
-    columns = ["model", "trained to", "parameters", "stops by", "exact to", "edge cases", *lengths, "sha256"]
+    columns = [
+        "model",
+        "trained to",
+        "parameters",
+        "stops by",
+        "exact to",
+        "edge cases",
+        *lengths,
+        "fails first on",
+        "sha256",
+    ]
     return markdown(columns, [[
-        row["model"], row["trained_to"] or "not trained", f"{row['parameters']:,}", row["stop"], row["exact_to"] or "–",
+        named(row), row["trained_to"] or "not trained", f"{row['parameters']:,}", row["stop"], row["exact_to"] or "–",
         f"{row['edge_cases']['right']}/{row['edge_cases']['of']}",
         *(f"{share(row, length):.3f}" if length in row["right"] else "" for length in lengths),
-        f"`{row['sha256'][:8]}`",
+        first_failure(row), f"`{row['sha256'][:8]}`",
     ] for row in rows])  # fmt: skip
 
 

@@ -34,8 +34,8 @@ class VerifyArgs:
     distribution, exact match, edge cases. Takes one to ten minutes on two cores; a model that fails takes less."""
 
     model: Annotated[str, Positional("MODEL")]
-    """A shipped model's name, TASK-compiled, a run's folder, a checkpoint's file, a published model (its folder, or
-    hub:OWNER/NAME), or FILE.py:Name, a callable from the tokens of a question to those of the answer."""
+    """A shipped model's name, TASK-compiled, a run's folder (its first seed), a checkpoint's file, a published model
+    (its folder, or hub:OWNER/NAME), or FILE.py:Name, a callable from a question's tokens to the answer's."""
     task: Annotated[str | None, Option("TASK", default="")] = None
     """What is asked; FILE.py:Name of a model needs it, other models have their own."""
     name: Annotated[str | None, Option("NAME", default="")] = None

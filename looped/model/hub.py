@@ -67,9 +67,7 @@ class Pretrained(nn.Module):
     """
 
     config: ModelConfig
-    facts: HubFacts = (
-        HubFacts()
-    )  # written into the folder; of a model from `looped.load`, those of its training
+    facts: HubFacts = HubFacts()  # written into the folder; from `looped.load`, those of the training
 
     def save_pretrained(
         self,
@@ -218,59 +216,39 @@ def model_card(facts: HubFacts, config: ModelConfig, name: str, rows: Sequence[R
 
     A value in JSON is a value in YAML, so that none has to be quoted by hand.
     """
-    tags = [
-        "looped",
-        "looped-transformer",
-        "length-generalization",
-        f"arxiv:{PAPER}",
-        "pytorch_model_hub_mixin",
-    ]
-    head: dict[str, object] = {
-        "library_name": "looped",
-        "pipeline_tag": PIPELINE,
-        "tags": tags + ([facts.task] if facts.task else []),
-    }
+    tags = (
+        f"looped looped-transformer length-generalization arxiv:{PAPER} pytorch_model_hub_mixin {facts.task}"
+    )
+    head: dict[str, object] = {"library_name": "looped", "pipeline_tag": PIPELINE, "tags": tags.split()}
     if rows:
         head["model-index"] = [{"name": name, "results": [_result(facts.task, row) for row in rows]}]
-    lines = [
-        "---",
-        *(f"{key}: {json.dumps(value)}" for key, value in head.items()),
-        "---",
-        "",
-        f"# {name}",
-        "",
-    ]
-    lines += [f"A looped Transformer: {config.layers} layers of width {config.width}, {config.heads} heads, "
-              f"applied again and again. Method: [Fan et al., 2025](https://arxiv.org/abs/{PAPER}).", ""]  # fmt: skip
+    lines = ["---", *(f"{key}: {json.dumps(value)}" for key, value in head.items()), f"---\n\n# {name}\n"]
+    lines += [f"A looped Transformer: {config.layers} layers of width {config.width}, {config.heads} heads, applied "
+              f"again and again. Method: [Fan et al., 2025](https://arxiv.org/abs/{PAPER}).\n"]  # fmt: skip
     if facts.task:
         lines += [f"Task `{facts.task}`, trained on lengths 1 to {facts.max_length} by `{facts.method}` with recipe "
-                  f"`{facts.recipe}`, {facts.step:,} gradient steps, seed {facts.seed}.", ""]  # fmt: skip
-    lines += [
-        "```python",
-        "import looped",
-        "",
-        'model = looped.load("hub:OWNER/NAME")  # or a folder',
-        "```",
-        "",
-    ]
+                  f"`{facts.recipe}`, {facts.step:,} gradient steps, seed {facts.seed}.\n"]  # fmt: skip
+    lines += ['```python\nimport looped\n\nmodel = looped.load("hub:OWNER/NAME")  # or a folder\n```\n']
     if rows:
         lines += ["| length | inputs | stopping rule | exact match | questions |", "|---:|---|---|---:|---:|"]
-        cells = ([row["length"], row.get("family", "uniform"), row["stop"], f"{row['accuracy']:.4f}", row["samples"]]
-                 for row in rows)  # fmt: skip
-        lines += [f"| {' | '.join(map(str, each))} |" for each in cells]
+    for row in rows:
+        cells = (
+            row["length"],
+            row.get("family", "uniform"),
+            row["stop"],
+            f"{row['accuracy']:.4f}",
+            row["samples"],
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _result(task: str, row: Row) -> dict[str, object]:
     """A measured accuracy as the hub's `model-index` lists it."""
     inputs = f"{task}, length {row['length']}, {row.get('family', 'uniform')} inputs"
-    metric = {
-        "type": METRIC,
-        "value": row["accuracy"],
-        "name": f"exact match by {row['stop']}, {row['samples']} questions",
-    }
+    measured = f"exact match by {row['stop']}, {row['samples']} questions"
     return {
         "task": {"type": PIPELINE, "name": task},
         "dataset": {"type": f"looped-{task}", "name": inputs, "args": {"length": row["length"]}},
-        "metrics": [metric],
+        "metrics": [{"type": METRIC, "value": row["accuracy"], "name": measured}],
     }

@@ -28,10 +28,10 @@ from torch import nn
 from looped import checkpoints, files, registry
 from looped.errors import InputError
 from looped.evaluation import measure
-from looped.evaluation.measure import draw_problems, measure_length
+from looped.evaluation.measure import draw_problems
 from looped.methods import largest_steps
 from looped.model.weights import Layout
-from looped.solve.solver import COMPILED, Solver, answer, map_batches
+from looped.solve.solver import COMPILED, Solver, answer, device, map_batches
 from looped.tasks.base import Problems, Task
 
 PROTOCOL = "looped-verify-1"
@@ -42,7 +42,9 @@ ENOUGH = 0.5  # share of right answers at a length with which the next one is me
 # Positions² × loop steps of a question that a CPU answers in minutes: leaves out multiplication at 1,000.
 MOST_WORK = 10**10
 Adapter = Callable[[list[str]], Sequence[str]]
-Right = Callable[[int, int, str], int]  # how many of so many questions of a length and distribution are right
+Right = Callable[
+    [int, int], dict[str, int]
+]  # of so many questions of a length, how many are right, by distribution
 
 
 def _callable(found: Any) -> Any:
@@ -60,9 +62,7 @@ class Entrant:
     """Who is measured: what the row says of it, and how it answers."""
 
     task: Task
-    facts: Mapping[
-        str, object
-    ]  # name, kind, training lengths, parameters, hash of the weights, stopping rule
+    facts: Mapping[str, object]  # name, kind, training length, parameters, hash of the weights, stopping rule
     right: Right
     passed: Callable[[list[list[str]]], int]  # how many of some questions of mixed lengths are right
     check: Callable[[int], None]  # raises where it cannot be asked questions of this length
@@ -85,11 +85,14 @@ def of_solver(solver: Solver, name: str) -> Entrant:
     def check(length: int) -> None:
         measure.check(subject, [length], 1, stops=[rule], family=solver.task.families[0])
 
-    def right(length: int, samples: int, family: str) -> int:
-        rules = measure.check(subject, [length], samples, stops=[rule], family=family)
-        rows = measure_length(subject, length, samples, seed=SEED, rules=rules, family=family)
-        assert rows is not None
-        return round(rows[0].accuracy * samples)
+    def count(length: int, samples: int, family: str) -> int:
+        (row,) = measure.measure(subject, [length], samples, seed=SEED, stops=[rule], family=family)
+        return round(row.accuracy * samples)
+
+    def right(length: int, samples: int) -> dict[str, int]:
+        families = solver.task.families
+        found = map_batches(partial(count, length, samples), families, device(solver))  # side by side
+        return dict(zip(families, found, strict=True))
 
     def passed(questions: list[list[str]]) -> int:
         return sum(found.correct for found in answer(solver, questions))
@@ -113,9 +116,9 @@ def of_adapter(adapter: Adapter, file: Path, name: str, task: Task) -> Entrant:
     def passed(questions: Iterable[list[str]]) -> int:
         return sum(map(ask, questions))
 
-    def right(length: int, samples: int, family: str) -> int:
-        drawn = draw_problems(task, length, samples, seed=SEED, family=family)
-        return sum(passed(_questions(task, each)) for each in drawn)
+    def right(length: int, samples: int) -> dict[str, int]:
+        drawn = {name: draw_problems(task, length, samples, seed=SEED, family=name) for name in task.families}
+        return {name: sum(passed(_questions(task, each)) for each in drawn[name]) for name in drawn}
 
     state = adapter.state_dict() if isinstance(adapter, nn.Module) else None
     size: object = getattr(adapter, "parameters", None)
@@ -151,9 +154,7 @@ def verify(
         except InputError as error:
             ended = str(error)
             break
-        counts = map_batches(partial(entrant.right, length, count), task.families, torch.device("cpu"))
-        right = dict(zip(task.families, counts, strict=True))
-        found[str(length)] = right
+        found[str(length)] = right = entrant.right(length, count)
         on_length(length, right, count)
         total = count * len(right)
         exact = exact and sum(right.values()) == total
@@ -161,13 +162,11 @@ def verify(
         if sum(right.values()) < ENOUGH * total:
             ended = f"fewer than half of the answers are right at {length}"
             break
-    facts = dict(entrant.facts)
-    stated = facts["parameters"] is not None and (
-        facts["trained_to"] is not None or facts["kind"] != "adapter"
-    )
-    why = "lengths or samples are not the protocol's" if asked != plan else "" if stated else (
-        "parameters or training length are not stated"
-    )  # fmt: skip
+    facts, why = entrant.facts, ""
+    if facts["kind"] == "adapter" and None in (facts["parameters"], facts["trained_to"]):
+        why = "parameters or training length are not stated"
+    if asked != plan:
+        why = "lengths or samples are not the protocol's"
     return {
         "protocol": PROTOCOL, "listed": not why, **({"not_listed": why} if why else {}), "task": task.name, **facts,
         "exact_to": exact_to, "edge_cases": {"right": passed, "of": len(edges)},
