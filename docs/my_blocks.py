@@ -27,10 +27,9 @@ class StickBreaking(Block):  # (b) another attention in the stock layers: near k
 
     @staticmethod
     def attend(q, k, v):  # each [B, H, L, d]
-        later = q.new_ones(q.shape[2], q.shape[2]).triu() > 0  # a query sees only keys before it
-        scores = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(later, -1e4)
-        rest = F.logsigmoid(-scores)
-        return (F.logsigmoid(scores) + rest.flip(-1).cumsum(-1).flip(-1) - rest).exp() @ v
+        before = q.new_ones(q.shape[2], q.shape[2]).tril(-1)  # a query sees only keys before it
+        scores = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(before == 0, -1e4)
+        return (F.logsigmoid(scores) + F.logsigmoid(-scores) @ before).exp() @ v
 
 
 class Shifted(Block):  # (c) a quarter of the channels comes from the position before, at each step

@@ -11,7 +11,7 @@ Shapes: S seeds, B rows, L positions, D width, P numbers of a seed's trained wei
 from __future__ import annotations
 
 import copy
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -174,10 +174,13 @@ class ModuleEngine(PlainEngine):
         return torch.autocast(self.device.type, torch.bfloat16, enabled=lower, cache_enabled=False)
 
     def _attention(self) -> AbstractContextManager[None]:
-        """The CPU's own attention kernel has no rule for stacked calls: torch would call it seed by seed, and warn."""
-        if self.device.type == "cuda":
-            return nullcontext()
-        return sdpa_kernel(SDPBackend.MATH)
+        """Torch's attention kernels that can be stacked.
+
+        The others take their inputs under `vmap` for ones without a gradient and do not keep what the backward pass
+        needs, or (the CPU's own) have no rule for stacked calls and are called seed by seed.
+        """
+        on_cuda = [SDPBackend.FLASH_ATTENTION] if self.device.type == "cuda" else []
+        return sdpa_kernel([*on_cuda, SDPBackend.MATH])
 
     def _weights(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The weights of all seeds by name [S, …]: those that are trained, as leaves, and what is not trained."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from looped import registry
 from looped.errors import InputError
 from looped.fast import modules
 from looped.fast.engine import Engine
@@ -17,6 +19,8 @@ from looped.model.config import ModelConfig
 from looped.training import engine as engines
 from looped.training.curriculum import Stage
 from looped.training.plain import PlainEngine
+
+BLOCKS = Path(__file__).parents[2] / "docs" / "my_blocks.py"
 
 STEPS = 8
 
@@ -166,3 +170,24 @@ def test_a_trial_leaves_the_fast_engine_as_it_was(tiny) -> None:
     for _ in range(3):
         assert torch.equal(tried.step().loss, fresh.step().loss)
     assert torch.equal(tried.weights, fresh.weights)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "cuda",
+            marks=[
+                pytest.mark.gpu,
+                pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+            ],
+        ),
+    ],
+)
+@pytest.mark.parametrize("products", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", ["SwiGLU", "StickBreaking", "Shifted"])
+def test_the_guides_blocks_can_be_stacked(tiny, name: str, products: str, device: str) -> None:
+    config = tiny(products=products, model={"width": 64, "heads": 2})
+    block = registry.find("block", registry.resolve("block", f"{BLOCKS}:{name}"))
+    assert modules.trial(config, device, block) is None
