@@ -4,8 +4,8 @@ Early exit is measured with a model trained for a moment, on problems of all len
 in one batch: without it every row runs for 2·T of the longest, with it a row leaves when its rule says so. Cost
 against length is measured with fresh weights, since weights do not matter there: the time of one loop step of one
 row, for heads that see everything and for heads with a band, and the exponent of a power law fitted to the longer half.
-Where a narrow block runs a whole layer in one kernel (`fast/kernels/narrow.py`), that is timed against the same layer
-in parts.
+Where a narrow block runs a whole layer in one kernel (`fast/kernels/attention.py`), that is timed against the same
+layer in parts.
 """
 
 from __future__ import annotations

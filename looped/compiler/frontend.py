@@ -44,9 +44,7 @@ class Traced:
     first: dict[str, Node]
     after: tuple[dict[str, Node], ...]
     read_out: Callable[[dict[str, Node]], Node]  # the output of a state
-    names: tuple[
-        str, ...
-    ]  # of the program's own variables; a square may go along with one that holds indices
+    names: tuple[str, ...]  # of the program's own variables; a square may go along with an index
 
 
 def trace(program: Program, longest: int) -> Traced:

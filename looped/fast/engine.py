@@ -64,9 +64,7 @@ class Engine(TrainingEngine):
         self.store = GradientStore(accumulate=self.precision.itemsize < 4)
         self.model = build(config.model, self.store.linear)
         self.weights = start.weights(config.init, config.task, config.model, list(config.seeds), self.device)
-        self._free = (
-            (self.weights != 0).float() if config.keep_zeros else None
-        )  # 0 where a weight may not move
+        self._free = (self.weights != 0).float() if config.keep_zeros else None  # 0: a weight may not move
         self.moments = Moments.of(self.weights, config.ema)
         if self.weights.is_cuda and kernels.available():
             self.adamw = kernels.adamw
@@ -163,9 +161,7 @@ class Engine(TrainingEngine):
             return None
         rows = [torch.rand(self.config.batch, device=self.device, generator=g) for g in self.generators]
         level = self.config.noise * packing.spread(torch.stack(rows))[..., None]
-        drawn = torch.empty(
-            *level.shape[:2], self.config.model.width, device=self.device
-        )  # for each step anew
+        drawn = level.new_empty(*level.shape[:2], self.config.model.width)  # for each step anew
         mine = None if self.world.size == 1 else packing.of_rows(self.world.rows, self.device)
 
         def draw(count: int) -> Tensor:

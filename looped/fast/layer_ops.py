@@ -22,9 +22,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-Linear = Callable[
-    [Tensor, Tensor, Tensor], Tensor
-]  # input, matrix, bias: how a matrix product is carried out
+Linear = Callable[[Tensor, Tensor, Tensor], Tensor]  # a matrix product, from input, matrix and bias
 Attend = Callable[[Tensor], Tensor]
 Pointwise = Callable[[Tensor], Tensor]
 Behind = Sequence[tuple[str, str | None]]  # matrices by name, in order, and the norm that each stands behind

@@ -38,7 +38,7 @@ from looped.training.plain import answer_loss, exact, example_loss
 Walk = Callable[[Tensor | None], Tensor]  # a state (None at first) to the state after one more step
 Parts = tuple[
     Tensor, Tensor, Tensor
-]  # the answer's loss [S], what halting costs [S], which rows are right [S, B]
+]  # the answer's loss [S], cost of halting [S], rows that are right [S, B]
 
 
 def backpropagate(

@@ -46,7 +46,7 @@ class ModelConfig:
     injection: bool = True  # add the embedded input to the state before every step, not only before the first
     bands: tuple[
         int, ...
-    ] = ()  # how many positions (itself included) each of the first heads sees; the rest see all
+    ] = ()  # positions that each of the first heads sees, its own included; others see all
     sharpen: bool = False  # scale the scores of heads that see all by the logarithm of how much they see
     positions: PositionKind = "none"  # how a position is told apart from another, apart from the causal mask
     max_positions: int = 2048  # rows of a learned table, or the range randomised positions are drawn from

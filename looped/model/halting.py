@@ -178,7 +178,7 @@ class Gate:
     def __init__(self, kind: Halting, head: Head, counted: Bool[Tensor, "#S B L"] | None = None) -> None:
         self.kind, self.head, self.counted = kind, head, counted
         self.halted: Float[Tensor, "S B"] | None = (
-            None  # probability of having halted by now, if anybody says
+            None  # probability of having halted by now, if there is one
         )
         self._act: Act | None = None
         self._on: Tensor | None = None  # log of the probability of not having halted, for PonderNet

@@ -18,9 +18,7 @@ from torch import Tensor
 from looped.errors import InputError
 from looped.model.config import ModelConfig
 
-ALIGN = (
-    64  # every weight starts at a multiple of this many numbers, so that matrix kernels can load it in one go
-)
+ALIGN = 64  # every weight starts at a multiple of so many numbers: kernels of products load it in one go
 
 
 @dataclass(frozen=True)

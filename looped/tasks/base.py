@@ -99,11 +99,9 @@ class Task(ABC):
     long: ClassVar[Long] = Long()
     steps_formula: ClassVar[str] = "n"  # T(n) as people read it
     variants: ClassVar[int] = (
-        1  # kinds of problem of one length; training draws them evenly, tests use the last
+        1  # kinds of problem of one length, drawn evenly in training; tests use the last
     )
-    families: ClassVar[tuple[str, ...]] = (
-        "uniform",
-    )  # input distributions `sample` knows, see `tasks.families`
+    families: ClassVar[tuple[str, ...]] = ("uniform",)  # input distributions `sample` knows: `tasks.families`
     example: ClassVar[str]  # a question as people type it; unless given, four symbols
 
     def __init_subclass__(cls) -> None:

@@ -42,16 +42,12 @@ class TrainConfig:
     interval: int  # gradient steps between two increases of the length
     lr: tuple[float, ...]  # peak learning rate, one for all seeds or one each
     start_length: int = 1  # the curriculum's first maximum length
-    dwell: tuple[
-        int, ...
-    ] = ()  # gradient steps at the first maximum lengths, as far as they go, not `interval`
+    dwell: tuple[int, ...] = ()  # gradient steps at the first maximum lengths, in the place of `interval`
     batch: int = 64  # problems per gradient step
     lengths: Lengths = "iid"  # independent draws, or one draw from each of `batch` equal parts of the range
-    trailing: Trailing = (
-        "batch"  # how many trailing # count: up to the longest row of the batch, or a row's own
-    )
+    trailing: Trailing = "batch"  # how many trailing # count: as the longest row has, or the row itself
     family: str = (
-        UNIFORM  # how questions are drawn: evenly as in the paper, or another of the task's families
+        UNIFORM  # how questions are drawn: evenly as in the paper, or by another of the task's families
     )
     extra: int = 0  # up to so many loop steps past T, drawn for each problem: the answer has to be held
     noise: float = 0.0  # added to the state before every step; its deviation is drawn per problem, up to this
@@ -66,28 +62,22 @@ class TrainConfig:
     late_ema: bool = False  # the average starts when the learning rate begins to fall, not at the first step
     backprop: int = 0  # loop steps the gradient flows through, per problem; 0: all
     window: Window = "last"  # so many last ones, or each problem's own number of them, drawn from 1 up to it
-    products: Products = (
-        "auto"  # precision of matrix products; auto: bf16 on CUDA, fp32 on the CPU; tf32: CUDA alone
-    )
+    products: Products = "auto"  # precision of matrix products; auto: bf16 on CUDA, fp32 on the CPU
     checkpointing: bool = (
-        False  # keep only each step's state and recompute the rest, so that memory hardly grows with T
+        False  # keep only each step's state and recompute the rest: memory hardly grows with T
     )
     loops: str = (
-        "T"  # loop steps of a problem: T(n), or another rule of methods.Loops (T+1, 2T, 16, q..2q, T..2T, …)
+        "T"  # loop steps of a problem: T(n), or another rule of methods.Loops (T+1, 2T, 16, q..2q, …)
     )
     supervision: Supervision = (
-        "last"  # when the answer is asked for: then, from the best step on, when the mark says
+        "last"  # when the answer is asked for: then, from the best step on, when it halts
     )
-    halt_cost: float = (
-        0.01  # what a halting head's steps (act), distance from the prior (ponder) or error (mark) weigh
-    )
+    halt_cost: float = 0.01  # weight of a halting head's steps (act), distance from the prior or error (mark)
     halt_prior: float = 0.1  # chance to halt at a step in PonderNet's geometric prior: 1 / the mean step
     init: str = start.RANDOM  # where the weights start: random, compiled or compiled:NOISE
     keep_zeros: bool = False  # of a compiled program, train only the weights that are not 0
     block: str = ""  # a block of the user's, as `looped.registry` names it; empty: the stock block
-    replicas: int = (
-        1  # models of each seed, of which the best is chosen (`training.population`); 1: no choice
-    )
+    replicas: int = 1  # models of each seed, of which the best is chosen (`training.population`)
     hold_out: int = (
         0  # so many of the longest training lengths choose among the replicas, which do not see them
     )

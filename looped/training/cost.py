@@ -113,9 +113,8 @@ def _tape(config: TrainConfig, everything: int, at_once: int, by: Way) -> float:
 
 def weights_bytes(config: TrainConfig) -> float:
     """Bytes of all that is as large as the weights: see `Engine`, `Moments`, `GradientStore` and `Watch`."""
-    fp32 = 7 + bool(
-        config.ema
-    )  # weights, two moments, last good, folded, gradients of folded and flat; average
+    # weights, two moments, last good, folded, gradients of folded and flat; average
+    fp32 = 7 + bool(config.ema)
     return len(config.seeds) * Layout(config.model).parameters * (4.0 * fp32 + 2)
 
 

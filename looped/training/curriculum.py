@@ -178,9 +178,7 @@ class Stage:
     longest: int
     row_size: int
     sizes: Int[Tensor, "B"]  # positions of each row that may count
-    computed: tuple[
-        int, ...
-    ]  # those that are computed, and get noise: up to a row's own end where that is allowed
+    computed: tuple[int, ...]  # those that are computed, and get noise: up to a row's own end where allowed
     strata: Strata | None  # None: lengths are drawn independently
     row_capacity: Int[Tensor, "B"] | None  # loop steps reserved for each row, where they are fixed beforehand
     plan: Plan | None  # None: made anew for each batch

@@ -69,9 +69,7 @@ class Summary:
     step: int  # gradient steps taken, of
     steps: int
     seconds: float  # of training, over all sittings
-    seeds: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # last report of each, and why it stopped if it did
+    seeds: list[dict[str, Any]] = field(default_factory=list)  # last report of each, and why it stopped
     evaluation: list[dict[str, Any]] = field(default_factory=list)  # last rows
     files: list[str] = field(default_factory=list)  # one checkpoint per seed
 

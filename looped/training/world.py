@@ -122,6 +122,4 @@ class NoOpRun(Run):
         """The leader does."""
         return []
 
-    __exit__ = log = rewind = save_state = save_seed = (
-        _nothing  # the state is read by the leader: `from_leader`
-    )
+    __exit__ = log = rewind = save_state = save_seed = _nothing  # only the leader reads a state

@@ -64,7 +64,7 @@ def test_many_steps_end_where_the_parts_end(make_model: MakeModel, monkeypatch: 
 def test_other_blocks_go_the_usual_way(
     make_model: MakeModel, changes: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("looped.fast.kernels.narrow.triton", object())
+    monkeypatch.setattr("looped.fast.kernels.attention.triton", object())
     model, flat = make_model(**changes)
     layer = model.prepare(flat).layers[0]
     pretends = _OnCuda(torch.zeros(2, 1, 4, model.config.width))
@@ -75,7 +75,7 @@ def test_other_blocks_go_the_usual_way(
 def test_a_cpu_and_a_training_go_the_usual_way(
     make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("looped.fast.kernels.narrow.triton", object())
+    monkeypatch.setattr("looped.fast.kernels.attention.triton", object())
     model, flat = make_model(**NARROW)
     layer = model.prepare(flat).layers[0]
     state = torch.zeros(2, 1, 4, 32)

@@ -11,9 +11,10 @@ from looped.fast.kernels.attention import (
     attention_backward,
     attention_forward,
     available,
+    narrow_layer,
     suits,
+    suits_narrow,
 )
-from looped.fast.kernels.narrow import narrow_layer, suits_narrow
 from looped.fast.kernels.rows import (
     boundary_backward,
     gelu_backward,
