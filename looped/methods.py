@@ -123,7 +123,7 @@ class Loops:
     | `T`              | T(n), as in the paper                                  | yes          |
     | `T+k` `kT` `T/k` | T(n) + k, k · T(n), T(n) / k rounded up                | yes, wrongly |
     | `k`              | k, whatever the problem                                | no           |
-    | `q` `kq`         | as many as the question has tokens, or k times as many | no           |
+    | `q` `kq` `kq/m`  | as many as the question has tokens, or k/m times that  | no           |
     | `jq..kq`         | drawn evenly from j · q up to k · q, for each problem  | no           |
     | `jT..kT`         | drawn evenly from j · T(n) up to k · T(n)              | yes          |
 
@@ -190,10 +190,10 @@ def parse_loops(text: str) -> Loops:
         numbers = {name: int(found[name] or default) for name, default in usual.items()}
         rule = Loops("T" if found["base"] == "T" else "q", **numbers)
     ranged = rule is not None and (rule.upto == 0 or rule.times < rule.upto)
-    shifted = rule is not None and rule.base == "q" and (rule.plus > 0 or rule.over > 1)
+    shifted = rule is not None and rule.base == "q" and rule.plus > 0
     if rule is None or rule.times < 1 or not ranged or shifted:
         raise InputError(
-            f"loop steps are told as T, T+1, 2T, T/2, 16, q, 2q, q..2q or T..2T (T: the task's own, q: the question's "
-            f"tokens, a number: up to {MOST_LOOPS}), not {text[:20]!r}"
+            f"loop steps are told as T, T+1, 2T, T/2, 16, q, 2q, 3q/2, q..2q or T..2T (T: the task's own, q: the "
+            f"question's tokens, a number: up to {MOST_LOOPS}), not {text[:20]!r}"
         )
     return rule

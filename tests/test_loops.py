@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from looped import methods, tasks
 from looped.errors import InputError
 
-RULES = ["T", "T+1", "2T", "T/2", "16", "q", "2q", "q..2q", "2q..3q", "T..2T", "2T..5T"]
+RULES = ["T", "T+1", "2T", "T/2", "16", "q", "2q", "3q/2", "q..2q", "2q..3q", "T..2T", "2T..5T"]
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,7 @@ RULES = ["T", "T+1", "2T", "T/2", "16", "q", "2q", "q..2q", "2q..3q", "T..2T", "
         ("16", [16, 16, 16], [16, 16, 16]),
         ("q", [3, 9, 11], [3, 9, 11]),
         ("2q", [6, 18, 22], [6, 18, 22]),
+        ("3q/2", [5, 14, 17], [5, 14, 17]),  # rounded up: every token of question and answer
         ("q..2q", [3, 9, 11], [6, 18, 22]),
         ("T..3T", [1, 4, 5], [3, 12, 15]),
     ],
@@ -77,7 +78,7 @@ def test_bounds_hold(name: str, text: str, shortest: int, more: int) -> None:
         "0T",
         "T/0",
         "q+1",
-        "q/2",
+        "q/0",
         "2q..2q",
         "3T..2T",
         "q..2T",

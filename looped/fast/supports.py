@@ -29,9 +29,9 @@ MODEL_FIELDS = (
 )
 TRAIN_FIELDS = (
     "task", "method", "recipe", "model", "seeds", "max_length", "steps", "interval", "lr", "start_length", "dwell",
-    "batch", "lengths", "trailing", "family", "extra", "noise", "hold", "warmup", "cooling", "betas", "weight_decay",
-    "clip", "steady", "ema", "late_ema", "backprop", "window", "products", "checkpointing", "loops", "supervision",
-    "halt_cost", "halt_prior", "init", "keep_zeros", "block", "replicas", "hold_out", "refine", "stack",
+    "batch", "lengths", "trailing", "family", "late_family", "extra", "noise", "hold", "warmup", "cooling", "betas",
+    "weight_decay", "clip", "steady", "ema", "late_ema", "backprop", "window", "products", "checkpointing", "loops",
+    "supervision", "halt_cost", "halt_prior", "init", "keep_zeros", "block", "replicas", "hold_out", "refine", "stack",
 )
 # fmt: on
 SWITCH = (True, False)

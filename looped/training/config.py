@@ -49,6 +49,7 @@ class TrainConfig:
     family: str = (
         UNIFORM  # how questions are drawn: evenly as in the paper, or by another of the task's families
     )
+    late_family: str = ""  # drawn instead once every length has had its interval; empty: `family` to the end
     extra: int = 0  # up to so many loop steps past T, drawn for each problem: the answer has to be held
     noise: float = 0.0  # added to the state before every step; its deviation is drawn per problem, up to this
     hold: int = 0  # gradient steps at the peak learning rate after the last length has had its interval
@@ -131,6 +132,7 @@ class TrainConfig:
             return  # other people's, not known here: the run can be shown, and using it says what to pass
         task.check_length(self.max_length)
         task.check_family(self.family)
+        task.check_family(self.late_family or self.family)
         if self.lengths == "stratified" and self.batch < task.variants:
             raise InputError(
                 f"{task.name} has {task.variants} kinds of problem: with stratified lengths the batch must be at least "

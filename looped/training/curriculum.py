@@ -38,6 +38,12 @@ def max_length(config: TrainConfig, step: int) -> int:
     return min(config.start_length + grown, config.max_length)
 
 
+def family(config: TrainConfig, step: int) -> str:
+    """The input distribution that gradient step `step` draws from."""
+    late = config.replicas > 1 or step >= config.stage_end(max(config.max_length, config.start_length))
+    return config.late_family if late and config.late_family else config.family
+
+
 def lr_share(config: TrainConfig, step: int) -> float:
     """The share of the peak learning rate at gradient step `step`: warm-up, held or cooling, then a cosine to 0.
 
@@ -188,6 +194,7 @@ class Stage:
     last: Int[Tensor, "B"]
     variant: Int[Tensor, "B"]
     most: int  # loop steps of any row
+    family: str  # input distribution
 
 
 def stage(
@@ -214,7 +221,7 @@ def stage(
         split.size if config.packs else (max(split.size),) * len(split.size), split if stratified else None,
         None if capacity is None else tensor(capacity), made, tensor(split.part), tensor(split.parts),
         tensor(split.first), tensor(split.last), tensor(split.variant),
-        max(every_steps(config, longest)),
+        max(every_steps(config, longest)), config.family,
     )  # fmt: skip
 
 
@@ -238,7 +245,7 @@ def _draw_one(
         lengths = torch.randint(1, stage.longest + 1, size, device=device, generator=generator)
         variants = torch.randint(task.variants, size, device=device, generator=generator)
     problems = task.sample(
-        lengths, generator, max_length=stage.longest, variants=variants, family=config.family
+        lengths, generator, max_length=stage.longest, variants=variants, family=stage.family
     )
     batch = batches.lay_out(problems, task.vocab, stage.row_size, method.prediction, method.pause)
     steps = method.steps(task, problems.steps, config.max_length)

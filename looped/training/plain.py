@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -86,9 +87,9 @@ class TrainingEngine:
     def step(self) -> Readings:
         """Take one gradient step of every seed. The readings live on the device and may change with the next step."""
         config = self.config
-        longest = curriculum.max_length(config, self.done)
-        if self._stage is None or self._stage.longest != longest:
-            self._stage = self.stage(longest)
+        longest, family = curriculum.max_length(config, self.done), curriculum.family(config, self.done)
+        if self._stage is None or (self._stage.longest, self._stage.family) != (longest, family):
+            self._stage = replace(self.stage(longest), family=family)
         if self.moments.average is not None and self.done == self._average_from:
             self.moments.average.copy_(self.weights)
         share = curriculum.lr_share(config, self.done)

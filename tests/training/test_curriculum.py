@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from looped import methods, tasks
 from looped.errors import InputError
+from looped.fast.engine import Engine
 from looped.training import curriculum
+from looped.training.plain import PlainEngine
 from looped.training.recipes import make
 
 
@@ -31,6 +33,22 @@ def test_the_first_lengths_may_last_longer(tiny) -> None:
     seen = [curriculum.max_length(config, step) for step in range(12)]
     assert seen == [1, 1, 1, 2, 3, 3, 4, 4, 5, 5, 5, 5]
     assert config.curriculum_end == 10, "the last length has had its interval"
+
+
+@pytest.mark.parametrize("engine", [Engine, PlainEngine])
+def test_the_late_input_distribution_comes_after_the_last_interval(tiny, engine) -> None:
+    config = tiny(family="ones", late_family="zeros", interval=2, max_length=2, steps=6)
+    assert [curriculum.family(config, step) for step in range(6)] == ["ones"] * 4 + ["zeros"] * 2
+    assert curriculum.family(tiny(family="ones", interval=2, max_length=2), 99) == "ones"
+    made, seen = engine(config), []
+    for _ in range(6):
+        made.step()
+        tokens = made.draw(made._stage)[0].tokens
+        seen.append({0: "zeros", 1: "ones"}[int(tokens[0, 0, 0])])
+        assert bool((tokens[..., 0] == tokens[0, 0, 0]).all())
+    assert seen == ["ones"] * 4 + ["zeros"] * 2
+    with pytest.raises(InputError, match="no input distribution 'steep'"):
+        tiny(late_family="steep")
 
 
 def test_a_batch_that_somebody_mistyped_is_refused(tiny) -> None:

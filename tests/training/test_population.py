@@ -65,7 +65,9 @@ def test_a_population_from_start_to_end(tiny, tmp_path: Path, monkeypatch: pytes
     assert (folder / "selection.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("changes", [{}, {"ema": 0.9, "stack": 4, "model": {"halting": "mark"}}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"ema": 0.9, "stack": 4, "late_family": "ones", "model": {"halting": "mark"}}]
+)
 def test_stopped_after_every_few_steps_it_ends_the_same(
     tiny, tmp_path: Path, changes: dict[str, object]
 ) -> None:

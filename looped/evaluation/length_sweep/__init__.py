@@ -64,7 +64,7 @@ STEP_SAMPLES = 500  # problems per length that run on to 3·T, for overrun and d
 FLOOR = 0.6  # no seed above it: far below exact, and above what guessing one bit gives
 ALL = "all"  # every input distribution of the task
 # Fields that configurations did not have at first, at their defaults: a model's key stays what it was.
-NEWER = {"block": "", "replicas": 1, "hold_out": 0, "refine": 0.25, "stack": 0}
+NEWER = {"block": "", "late_family": "", "replicas": 1, "hold_out": 0, "refine": 0.25, "stack": 0}
 SAVE_EVERY = 30.0  # seconds between two writings of partial counts
 
 
