@@ -1,8 +1,8 @@
 """The leaderboard's measurement: one row for a model, which the same command gives again bit for bit.
 
 Questions are drawn with a fixed seed at the lengths of `SAMPLES`, so many from every input distribution of the task; an
-answer counts if every token is right. The next length is measured while at least half of the answers at the last one
-were right, so a model that has failed costs no more time. Edge cases are questions of 1 to 3 symbols, of every
+answer counts if every token is right. The next length is measured while at least nine tenths of the answers at the last
+one were right, so a model that has failed costs no more time. Edge cases are questions of 1 to 3 symbols, of every
 distribution and variant. A model that is not ours is a callable from the tokens of a question to those
 of the answer:
 
@@ -38,7 +38,7 @@ PROTOCOL = "looped-verify-1"
 SAMPLES = {20: 16, 40: 16, 100: 8, 200: 4, 400: 1, 1000: 1}  # length → questions from every distribution
 SEED = 409  # of the questions; training draws with others
 EDGE_LENGTHS, EDGE_SAMPLES = (1, 2, 3), 8  # questions of each such length, distribution and variant
-ENOUGH = 0.5  # share of right answers at a length with which the next one is measured
+ENOUGH = 0.9  # share of right answers at a length with which the next one is measured
 # Positions² × loop steps of a question that a CPU answers in minutes: leaves out multiplication at 1,000.
 MOST_WORK = 10**10
 Adapter = Callable[[list[str]], Sequence[str]]
@@ -160,7 +160,7 @@ def verify(
         exact = exact and sum(right.values()) == total
         exact_to = length if exact else exact_to
         if sum(right.values()) < ENOUGH * total:
-            ended = f"fewer than half of the answers are right at {length}"
+            ended = f"fewer than {ENOUGH:.0%} of the answers are right at {length}"
             break
     facts, why = entrant.facts, ""
     if facts["kind"] == "adapter" and None in (facts["parameters"], facts["trained_to"]):
