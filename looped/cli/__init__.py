@@ -108,9 +108,7 @@ def _dispatch(words: list[str]) -> int:
     module = import_module(COMMANDS[name][0])
     if rest and (name, rest[0]) in SUBCOMMANDS:
         name, rest = f"{name} {rest[0]}", rest[1:]
-    run = (
-        getattr(module, f"run_{name.replace(' ', '_')}", None) or module.run
-    )  # a file may hold several commands
+    run = getattr(module, f"run_{name.replace(' ', '_')}", None) or module.run  # a file may hold several
     try:
         args = parse(get_type_hints(run)["args"], rest, prog=f"looped {name}")
     except SystemExit:  # the command's --help, already printed

@@ -48,9 +48,7 @@ def run(args: FigureArgs) -> int:
             sweeps = figures.read_length_sweeps(args.results)
     if sweeps is not None:
         kind, rows, figure = "ladder", sweeps, figures.length_sweep(sweeps, args.title)
-    elif kind == "training" or (
-        kind == "auto" and all(path.name == "metrics.jsonl" for path in args.results)
-    ):
+    elif kind == "training" or (kind == "auto" and {path.name for path in args.results} == {"metrics.jsonl"}):
         rows = [row for path in args.results for row in figures.read_metrics(path)]
         kind, figure = "training", figures.training(rows, args.title)
     else:
@@ -62,11 +60,11 @@ def run(args: FigureArgs) -> int:
         if kind == "auto":
             kind = "step" if "step" in rows[0] else "length"
             kind = "halting" if all(map(figures.is_halting, rows)) else kind
-        if kind == "halting":
-            figure = figures.halting(rows, trained, args.title)
+        if kind == "step":
+            figure = figures.by_step(rows, args.title)
         else:
-            draw = figures.by_step(rows, args.title) if kind == "step" else None
-            figure = draw or figures.accuracy_by_length(rows, trained, args.title)
+            draw = figures.halting if kind == "halting" else figures.accuracy_by_length
+            figure = draw(rows, trained, args.title)
     figures.save(figure, args.out)
     if args.json:
         print_json({"out": str(args.out), "kind": kind, "rows": len(rows)})

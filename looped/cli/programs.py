@@ -156,9 +156,8 @@ def _told(voice: Voice, done: Trace) -> dict[str, object]:
 
 def _summary(voice: Voice, done: Trace) -> str:
     """`copy-fast: right; it says what the program says after 2 of 2 steps`."""
-    verdict = (
-        "right" if voice.answer == done.answer else f"wrong, {_short(' '.join(voice.answer)) or 'empty'}"
-    )
+    right, shown = voice.answer == done.answer, _short(" ".join(voice.answer)) or "empty"
+    verdict = "right" if right else f"wrong, {shown}"
     said = f"{voice.name}: {verdict}; it says what the program says after {len(voice.agreed)} of {voice.steps} steps"
     if not voice.variables:
         return said

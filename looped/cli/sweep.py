@@ -157,9 +157,8 @@ class StatusLines(StatusListener):
         if time.monotonic() - self._last > EVERY_S:
             self._last = time.monotonic()
             pairs = zip(batch, statuses, strict=True)
-            running = [
-                f"{job.name} {now.step}/{job.config.steps}" for job, now in pairs if now.state == "running"
-            ]
+            busy = [(job, now.step) for job, now in pairs if now.state == "running"]
+            running = [f"{job.name} {step}/{job.config.steps}" for job, step in busy]
             note(totals(statuses) + (f"  ({'; '.join(running)})" if running else ""))
 
 
@@ -239,9 +238,7 @@ def print_accuracy(batch: Sequence[Job]) -> None:
     lengths = sorted({length for line in found.values() for length in line})
     if lengths:
         print()
-        lines = [
-            [*key, *(spread(line.get(length, []), 3) for length in lengths)] for key, line in found.items()
-        ]
+        lines = [[*key, *(spread(line.get(n, []), 3) for n in lengths)] for key, line in found.items()]
         print_table(["exact match by length", "stop", *map(str, lengths)], lines)
 
 

@@ -244,11 +244,12 @@ def unroll_grid(
         raise InputError(f"the number of loop steps must be at least 1, not {max_steps}")
     rows, size = batch.tokens.shape
     chunk = chunk or rows_at_once(model.config, weights.embed.shape[0], size, batch.tokens.device)
-    parts = [batch.rows(slice(first, first + chunk)) for first in range(0, rows, chunk)]
-    rolls = (Rollout(model, weights, part, motion=motion) for part in parts)
-    return join(
-        [_grid(roll, part.steps, max_steps, on_step) for roll, part in zip(rolls, parts, strict=True)]
-    )
+    grids = []
+    for first in range(0, rows, chunk):
+        part = batch.rows(slice(first, first + chunk))
+        roll = Rollout(model, weights, part, motion=motion)
+        grids.append(_grid(roll, part.steps, max_steps, on_step))
+    return join(grids)
 
 
 def _grid(roll: Rollout, needed: Int[Tensor, "N"], max_steps: int, on_step: Callable[[], None]) -> StepGrid:

@@ -52,9 +52,7 @@ class Rule(ABC):
 
     name: str  # as `get` reads it, parameter included; the class's own unless given
     needs_answer = True  # whether it looks at what is read from the state, not only where an example stands
-    needs_motion = (
-        False  # whether it looks at how far states move, which is computed only where it is asked for
-    )
+    needs_motion = False  # whether it looks at how far states move, which is computed only where asked for
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -26,7 +26,7 @@ def run_worker(words: Sequence[str], log: str, folder: str, stop_file: str) -> i
     """
     appending = (
         os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)
-    )  # a pipe is an error, no wait
+    )  # never waits for a pipe
     with os.fdopen(os.open(log, appending, 0o644), "ab") as file:
         worker = subprocess.Popen(
             [sys.executable, *WORKER, *words, "--parent", str(os.getpid())],

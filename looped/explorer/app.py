@@ -83,7 +83,7 @@ class Explorer:
 
     def app(self, token: Token | None = None) -> Starlette:
         """The web application; every request to it needs the token, if there is one."""
-        post = ["POST"]
+        post, refusals = ["POST"], (InputError, HTTPException, QueueFull, ClientDisconnect)
         return Starlette(
             routes=[
                 Route("/", self.page),
@@ -95,9 +95,7 @@ class Explorer:
                 Route("/api/attention", self.attention, methods=post),
             ],
             middleware=[Middleware(SecurityMiddleware, token=token)],
-            exception_handlers=dict.fromkeys(
-                (InputError, HTTPException, QueueFull, ClientDisconnect), _refused
-            ),
+            exception_handlers=dict.fromkeys(refusals, _refused),
         )
 
     # --- files -----------------------------------------------------------------------------------------------
@@ -137,9 +135,8 @@ class Explorer:
         if not 0 <= wanted.seed <= LARGEST_SEED:
             raise InputError(f"a seed is between 0 and {LARGEST_SEED}, not {wanted.seed}")
         generator = torch.Generator().manual_seed(wanted.seed)
-        drawn = task.sample(
-            torch.tensor([wanted.length]), generator, max_length=wanted.length, family=wanted.family
-        )
+        length = wanted.length
+        drawn = task.sample(torch.tensor([length]), generator, max_length=length, family=wanted.family)
         ids = drawn.question[0, : int(drawn.question_length[0])].tolist()
         return task.format_question(task.vocab.decode(ids))
 

@@ -75,9 +75,8 @@ def legend(figure: Figure, names: Sequence[str], title: str) -> None:
         found |= dict(zip(labels, handles, strict=True))
     order = [name for name in map(words, names) if name in found] or list(found)
     if len(order) > 1 or names:
-        figure.legend(
-            [found[name] for name in order], order, loc="outside lower center", ncols=min(4, len(order))
-        )
+        handles = [found[name] for name in order]
+        figure.legend(handles, order, loc="outside lower center", ncols=min(4, len(order)))
     if title:
         figure.suptitle(title, parse_math=False)
 
@@ -212,9 +211,8 @@ def by_step(rows: Iterable[ResultRow], title: str = "") -> Figure:
         label_rows(panels, "exact match")
         other.set_ylabel("cross entropy")
         handles = [*panels[0].get_lines()[:2], *other.get_lines()]
-        figure.legend(
-            handles, [str(line.get_label()) for line in handles], loc="outside lower center", ncols=3
-        )
+        labels = [str(line.get_label()) for line in handles]
+        figure.legend(handles, labels, loc="outside lower center", ncols=3)
         if title:
             figure.suptitle(title, parse_math=False)
     return figure
@@ -346,9 +344,8 @@ def _line(panels: Sequence[Axes], number: int, name: str, rows: Sequence[ResultR
     panels[1].plot(lengths, _means(main, lengths, "mean_steps"), markevery=every, **solid)
     held = [n for n in lengths if any(row["length"] == n and row["held_from"] is not None for row in main)]
     panels[1].plot(held, _means(main, held, "held_from"), linestyle=":", linewidth=1, **look)
-    _compute(
-        panels[2], [row for row in rows if row["length"] > last] or rows, look, MARKS[number % len(MARKS)]
-    )
+    beyond = [row for row in rows if row["length"] > last]
+    _compute(panels[2], beyond or rows, look, MARKS[number % len(MARKS)])
 
 
 def _compute(panel: Axes, rows: Sequence[ResultRow], look: Mapping[str, Any], mark: str) -> None:
@@ -383,6 +380,5 @@ def _frame(panels: Sequence[Axes], task: str, rows: Sequence[ResultRow], last: i
 
 def _means(rows: Sequence[ResultRow], lengths: Sequence[int], field: str) -> list[float]:
     """The mean over seeds at each length."""
-    return [
-        fmean(row[field] for row in rows if row["length"] == n and row[field] is not None) for n in lengths
-    ]
+    known = [row for row in rows if row[field] is not None]
+    return [fmean(row[field] for row in known if row["length"] == n) for n in lengths]

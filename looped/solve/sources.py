@@ -58,9 +58,8 @@ def load(source: str | Path, device: torch.device | str = "cpu") -> Solver:
 
 def is_known(name: str) -> bool:
     """Whether `load` knows this name without a file."""
-    return zoo.find(name) is not None or (
-        name.endswith(COMPILED) and name.removesuffix(COMPILED) in tasks.EVERY
-    )
+    program = name.removesuffix(COMPILED)
+    return zoo.find(name) is not None or (program != name and program in tasks.EVERY)
 
 
 def own(task: str, name: str | None) -> str:
@@ -139,9 +138,7 @@ class Voice:
     """What the program or a model says after each step."""
 
     name: str
-    outputs: dict[int, list[str]] = field(
-        default_factory=dict
-    )  # step → tokens from `>` on, of the steps kept
+    outputs: dict[int, list[str]] = field(default_factory=dict)  # step kept → tokens from `>` on
     variables: dict[int, dict[str, list[int]]] = field(default_factory=dict)  # step → what its state holds
     agreed: list[int] = field(default_factory=list)  # steps after which it says what the program says
     held: list[int] = field(default_factory=list)  # steps after which its state holds the program's variables
@@ -160,9 +157,8 @@ def voices(
 ) -> list[Voice]:
     """The program, the program compiled, and every other model that is named, in this order."""
     row = program.row(question)
-    named = [
-        own(program.name, name) for name in models if name not in (AS_WEIGHTS, f"{program.name}-compiled")
-    ]
+    compiled = (AS_WEIGHTS, f"{program.name}{COMPILED}")
+    named = [own(program.name, name) for name in models if name not in compiled]
     names = list(dict.fromkeys([AS_WEIGHTS, *named]))
     sources = {name: _source(program, question, row, name, device) for name in names}
     first, others = Voice("program"), {name: Voice(name) for name in names}

@@ -178,9 +178,7 @@ class SweepRecord:
             "families": run["families"],
             "complete": run["complete"],
             "reach": reaches(rows, run["lengths"], run["seeds"], run["families"], run["stops"]),
-            "not_measured": [
-                {"length": length, "families": names} for length, names in missing.items() if names
-            ],
+            "not_measured": [{"length": n, "families": names} for n, names in missing.items() if names],
         }
 
     def write(self) -> None:
