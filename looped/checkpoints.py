@@ -79,6 +79,13 @@ def write(path: Path, data: bytes, keep: Path | None = None) -> None:
             raise
 
 
+def write_json(path: Path, value: object, indent: int = 1) -> None:
+    """The same for JSON, into a folder that is made where it is missing."""
+    with disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, (json.dumps(value, indent=indent, allow_nan=False) + "\n").encode())
+
+
 def check_writable(path: Path) -> None:
     """Raises if a file cannot be written there, before anything is computed for it."""
     check_plain(path)

@@ -125,7 +125,7 @@ class Run:
         """Writes the configuration into a new folder, or compares it with the one that is there."""
         if not (self.folder / CONFIG).exists():
             data = {"looped": __version__, "config": serial.to_json(self.config)}
-            checkpoints.write(self.folder / CONFIG, (json.dumps(data, indent=2) + "\n").encode())
+            checkpoints.write_json(self.folder / CONFIG, data, indent=2)
             return
         odd = serial.differences(read_config(self.folder), self.config)
         if odd:

@@ -14,7 +14,6 @@ to twenty times as long.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -209,7 +208,7 @@ def _keep(out: Path, pair: Sequence[Contestant], rows: Sequence[Row]) -> None:
     origin = [{"run": each.name, "config": to_json(each.config)} for each in pair]
     provenance = {**devices.facts("cpu"), "runs": origin}
     result = {"provenance": provenance, "rows": [row.as_dict() for row in rows]}
-    checkpoints.write(out / "results.json", (json.dumps(result, indent=1) + "\n").encode())
+    checkpoints.write_json(out / "results.json", result)
 
 
 def _print(pair: Sequence[Contestant], rows: Sequence[Row]) -> None:

@@ -16,7 +16,6 @@ that stay right to the end. Ctrl-C and SIGTERM lose no length that is done.
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -147,7 +146,7 @@ class Ready:
             if (out := self.args.out) is not None:
                 if interrupted and out.exists():  # what was measured whole stays
                     out = out.with_name(f"{out.name}.partial")
-                checkpoints.write(out, (json.dumps(result, indent=1) + "\n").encode())
+                checkpoints.write_json(out, result)
         finally:  # a full disk loses no row, nor does a closed stdout
             if self.args.json:
                 print_json(result)

@@ -137,13 +137,6 @@ def make(
     return {"provenance": origin, "rows": rows}
 
 
-def write(path: Path, result: dict[str, Any]) -> None:
-    """Put a result in its place, whole."""
-    with checkpoints.disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    checkpoints.write(path, (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
-
-
 def _accuracy(subject: Subject, plan: MeasurementPlan, family: str, length: int) -> Rows:
     """Rows of one length, by rule and seed."""
     found = measure(subject, [length], plan.samples, seed=plan.seed, stops=plan.stops, family=family)

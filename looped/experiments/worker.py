@@ -27,7 +27,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from looped import devices, files, registry, runs
+from looped import checkpoints, devices, files, registry, runs
 from looped.errors import InputError
 from looped.experiments import queue, results
 from looped.experiments.queue import Job
@@ -99,7 +99,7 @@ def work(root: Path, job: Job, device_name: str, stop: Callable[[], bool]) -> No
         print(f"measuring {job.name}: {plan.name}", file=sys.stderr, flush=True)
         part = queue.part_file(root, job, plan)
         result = results.make(folder, plan, device, check, part)
-        results.write(results.file_of(Path(job.results), job.name, plan), result)
+        checkpoints.write_json(results.file_of(Path(job.results), job.name, plan), result)
         part.unlink(missing_ok=True)
 
 

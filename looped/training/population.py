@@ -12,7 +12,6 @@ recorded, nothing longer than `max_length` is measured: replicas are evaluated a
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -82,7 +81,7 @@ def select(
         "samples": signs.SAMPLES,
         "populations": populations,
     }
-    checkpoints.write(folder / SELECTION, (json.dumps(record, indent=1, allow_nan=False) + "\n").encode())
+    checkpoints.write_json(folder / SELECTION, record)
 
 
 def chosen_weights(folder: Path, config: TrainConfig) -> list[Mapping[str, Tensor]]:

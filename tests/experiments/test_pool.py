@@ -9,6 +9,7 @@ import pytest
 import torch
 from forked import FEW
 
+from looped import checkpoints
 from looped.experiments import queue, results
 from looped.experiments.backends import KILLS, LOST, Backend, BackendOptions, WorkerEnd
 from looped.experiments.plan import MeasurementPlan
@@ -63,7 +64,7 @@ def measure(root: Path, job: Job, plan: MeasurementPlan, most: int) -> int:
         result = results.make(root / job.name, plan, torch.device("cpu"), killed, part)
     except KeyboardInterrupt:
         return LOST
-    results.write(results.file_of(Path(job.results), job.name, plan), result)
+    checkpoints.write_json(results.file_of(Path(job.results), job.name, plan), result)
     part.unlink()
     return LOST
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from forked import FEW
 
-from looped import runs
+from looped import checkpoints, runs
 from looped.errors import InputError
 from looped.evaluation import loading, stopping
 from looped.evaluation.measure import length_grid, measure
@@ -41,7 +41,7 @@ def test_there_and_back(trained, tmp_path: Path) -> None:
     path = results.file_of(tmp_path / "results", "small", FEW)
     assert results.read(path, config, FEW) is None
     made = results.make(folder, FEW, CPU)
-    results.write(path, made)
+    checkpoints.write_json(path, made)
     assert results.read(path, config, FEW) == made["rows"]
     assert path.name == f"small.{FEW.name}.json"
     assert set(made["provenance"]) >= {"looped", "commit", "device", "torch", "wall_seconds", "plan", "runs"}
@@ -160,7 +160,7 @@ def test_the_curve_over_steps(trained) -> None:
 def test_a_result_of_something_else_is_refused(trained, tmp_path: Path) -> None:
     folder, config = trained
     path = tmp_path / "x.json"
-    results.write(path, results.make(folder, FEW, CPU))
+    checkpoints.write_json(path, results.make(folder, FEW, CPU))
     with pytest.raises(InputError, match=r"x\.json is a result of another configuration \(steps: 30 → 31\)"):
         results.read(path, replace(config, steps=31), FEW)
     with pytest.raises(InputError, match="is a result of another plan"):

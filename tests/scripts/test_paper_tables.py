@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from looped import serial, tasks
+from looped import checkpoints, serial, tasks
 from looped.errors import InputError
 from looped.experiments import paper, results
 from looped.experiments.paper import FigureChoice, PlannedRun
@@ -31,7 +31,7 @@ def put(folder: Path, figure: str, task: str, method: str, value: Any, recipe: s
     ]  # fmt: skip
     origin = {"plan": serial.to_json(plan), "runs": [{"config": serial.to_json(measured.run.config)}]}
     file = results.file_of(folder, measured.run.folder, plan)
-    results.write(file, {"provenance": origin, "rows": rows})
+    checkpoints.write_json(file, {"provenance": origin, "rows": rows})
 
 
 def parts(measured: PlannedRun) -> list[tuple[Any, dict[str, Any]]]:

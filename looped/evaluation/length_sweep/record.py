@@ -17,7 +17,6 @@ every shorter length counts too: a model that fails at 60 and is right at 100 by
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -183,11 +182,8 @@ class SweepRecord:
 
     def write(self) -> None:
         """Put the file in its place, whole; nothing without a path."""
-        if self.path is None:
-            return
-        with checkpoints.disk(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        checkpoints.write(self.path, (json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n").encode())
+        if self.path is not None:
+            checkpoints.write_json(self.path, self.as_dict())
 
 
 def read(path: Path) -> Json:
