@@ -232,7 +232,8 @@ def choose(source: Path, wanted: str, history: Path | None = None) -> tuple[Trai
         odd = serial.differences(trained.config, runs.read_config(folder))
         if odd:
             raise InputError(f"{folder} is another run than that of {source} ({'; '.join(odd[:2])})")
-    return trained, reason(losses, trained.seed), seconds
+    how = loading.selected(trained.config)
+    return trained, reason(losses, trained.seed) + (f"; {how}" if how else ""), seconds
 
 
 def reason(losses: Losses, seed: int) -> str:

@@ -185,6 +185,7 @@ class Stage:
     row_size: int
     sizes: Int[Tensor, "B"]  # positions of each row that may count
     computed: tuple[int, ...]  # those that are computed, and get noise: up to a row's own end where allowed
+    cells: Int[Tensor, "C"]  # the same as places in a batch of rows of the largest of them
     strata: Strata | None  # None: lengths are drawn independently
     row_capacity: Int[Tensor, "B"] | None  # loop steps reserved for each row, where they are fixed beforehand
     plan: Plan | None  # None: made anew for each batch
@@ -216,9 +217,11 @@ def stage(
     def tensor(values: tuple[int, ...]) -> Int[Tensor, "B"]:
         return torch.tensor(values, device=device)
 
+    computed = split.size if config.packs else (max(split.size),) * len(split.size)
+    cells = [row * max(computed) + at for row, size in enumerate(computed) for at in range(size)]
     return Stage(
-        longest, tasks.get(config.task).row_size(longest), tensor(split.size),
-        split.size if config.packs else (max(split.size),) * len(split.size), split if stratified else None,
+        longest, tasks.get(config.task).row_size(longest), tensor(split.size), computed, tensor(tuple(cells)),
+        split if stratified else None,
         None if capacity is None else tensor(capacity), made, tensor(split.part), tensor(split.parts),
         tensor(split.first), tensor(split.last), tensor(split.variant),
         max(every_steps(config, longest)), config.family,

@@ -280,16 +280,13 @@ class PlainEngine(TrainingEngine):
         """What is added to the state before each of `most` steps: normal, at each row's own level."""
         if level is None:
             return []
-        sizes = torch.tensor(stage.computed, device=self.device)
-        inside = torch.arange(int(sizes.max()), device=self.device) < sizes[:, None]
-        width = self.config.model.width
-        scale = (self.config.noise * level)[:, None].expand_as(inside)[inside][:, None]
+        shape = (len(level), max(stage.computed), self.config.model.width)
+        scale = (self.config.noise * level)[stage.cells // shape[1], None]
         drawn = []
-        for _ in range(most):
-            padded = torch.zeros(*inside.shape, width, device=self.device)
-            flat = torch.empty(len(scale), width, device=self.device).normal_(generator=generator)
-            padded[inside] = flat * scale
-            drawn.append(padded)
+        for _ in range(most):  # without a boolean index, so that a graph can hold it
+            flat = torch.empty(len(scale), shape[2], device=self.device).normal_(generator=generator)
+            padded = torch.zeros(shape[0] * shape[1], shape[2], device=self.device)
+            drawn.append(padded.index_copy_(0, stage.cells, flat * scale).view(shape))
         return drawn
 
     @contextlib.contextmanager

@@ -16,7 +16,7 @@ from looped import InputError, runs, serial
 from looped.model.weights import Layout
 from looped.training import recipes
 from looped.training.config import TrainConfig
-from scripts.publish_model import Publication, add, command, main, reason
+from scripts.publish_model import Publication, add, choose, command, main, reason
 
 Cli = Callable[..., tuple[int, str, str]]
 CONFIG = replace(recipes.make("copy", "fop-loop-adaptive", "quick", (0, 4)), max_length=4)
@@ -186,6 +186,17 @@ def test_too_much_for_the_zoo(trained: Path, tmp_path: Path, monkeypatch: pytest
 def test_reasons() -> None:
     assert reason({3: 0.1}, 3).startswith("the only seed of its run (mean training loss")
     assert reason({0: 0.1, 1: 0.2}, 1) == "named by hand (by seed: 0: 0.1, 1: 0.2)"
+
+
+def test_a_chosen_replica_says_so(tmp_path: Path) -> None:
+    config = replace(CONFIG, replicas=8, hold_out=2)
+    with runs.Run(tmp_path / "run", config) as run:
+        run.save_seed(4, Layout(config.model).initialise([4])[0], 1000)
+    _, how, _ = choose(tmp_path / "run", "4")
+    assert how.endswith(
+        "; each seed is the best of 8 replicas by lengths 3 to 4, then trained on for 250 steps"
+    )
+    assert "--set replicas=8 --set hold_out=2" in command(config)
 
 
 def test_the_command_names_what_differs_from_the_recipe() -> None:

@@ -137,14 +137,14 @@ def test_a_block_of_several_seeds_is_stacked_and_of_one_seed_plain(tiny, capsys)
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("lengths", ["stratified", "iid"])
-def test_a_recorded_step_is_the_step(tiny, lengths: str) -> None:
-    config = tiny(lengths=lengths, products="fp32")
-    recorded = ModuleEngine(config, "cuda", block=Gated)
-    assert recorded.recorded
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_a_recorded_step_is_the_step(tiny, lengths: str, noise: float) -> None:
+    config = tiny(lengths=lengths, products="fp32", noise=noise)
+    assert ModuleEngine(config, "cuda", block=Gated).recorded == (noise == 0)
+    recorded = ModuleEngine(config, "cuda", block=Gated, recorded=True)
     eager = ModuleEngine(config, "cuda", block=Gated, recorded=False)
     if lengths == "iid":  # a recorded step reserves loop steps for each row
-        eager._new_stage = recorded._new_stage  # type: ignore[method-assign]
-    assert not ModuleEngine(replace(config, noise=0.1), "cuda", block=Gated).recorded
+        eager.stage = recorded.stage  # type: ignore[method-assign]
     for _ in range(STEPS):
         torch.testing.assert_close(recorded.step().loss, eager.step().loss, atol=1e-4, rtol=1e-4)
 
