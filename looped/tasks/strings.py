@@ -9,7 +9,8 @@ from random import Random
 
 import torch
 from jaxtyping import Bool, Int
-from torch import Tensor
+from torch import Generator, Tensor
+from torch.nn.functional import pad
 
 from looped.errors import InputError
 from looped.tasks import families as draws
@@ -17,6 +18,9 @@ from looped.tasks.base import Long, Paper, Problems, Task, Twin, shown
 from looped.tasks.families import BIT_FAMILIES, BITS, UNIFORM, blended, draw_bits
 from looped.tasks.padded import compacted, filled, within
 from looped.vocab import Vocab
+
+Ids = Int[Tensor, "B N"]
+Sizes = Int[Tensor, "B"]
 
 LONGEST_DECIMAL = 64  # digits in binary of a number that is also shown in decimal
 ALPHABET = 50  # symbols of unique set
@@ -31,43 +35,45 @@ def decimal(bits: str) -> str:
 
 
 class StringTask(Task):
-    """A task on one string of n symbols, bits unless it says otherwise: the subclass says what the answer is."""
-
-    vocab = Vocab(BITS)
-    families = BIT_FAMILIES
+    """A task on one string of n symbols: how questions are drawn, and the answers, by tensors and in plain Python."""
 
     @abstractmethod
-    def answers(
-        self, symbols: Int[Tensor, "B N"], lengths: Int[Tensor, "B"]
-    ) -> tuple[Int[Tensor, "B A"], Int[Tensor, "B"]]:
-        """The answers (symbols, lengths) to rows that are 0 past their length; any padding will do."""
+    def draw(self, family: str, lengths: Sizes, size: int, generator: Generator) -> Ids:
+        """Random questions of these lengths in rows of `size`, as ids; anything past a question's end."""
 
     @abstractmethod
-    def solution(self, question: list[str]) -> Iterable[str]:
-        """The answer to a question that has been checked, in plain Python."""
+    def answers(self, question: Ids, lengths: Sizes) -> tuple[Ids, Sizes]:
+        """The answers to questions padded with `#`, and their lengths; anything past an answer's end."""
 
-    def draw(self, family: str, rows: int, size: int, generator: torch.Generator) -> Int[Tensor, "B N"]:
-        """Random symbols of one input distribution."""
-        return draw_bits(family, rows, size, generator)
+    @abstractmethod
+    def answer(self, question: list[str]) -> Iterable[str]:
+        """The oracle: the answer to one question that has been checked, in plain Python."""
+
+    def sized(self, lengths: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:
+        """The lengths that questions have which are asked for by these."""
+        return lengths
 
     def sample(
         self,
-        lengths: Int[Tensor, "B"],
-        generator: torch.Generator,
+        lengths: Sizes,
+        generator: Generator,
         *,
         max_length: int,
-        variants: Int[Tensor, "B"] | None = None,
+        variants: Sizes | None = None,
         family: str = UNIFORM,
     ) -> Problems:
-        """Random strings of the given lengths and their answers."""
+        """Random questions and their answers."""
         self.check_family(family)
-        rows = lengths.shape[0]
-        (symbols,) = blended(
-            family, rows, generator, lambda name: (self.draw(name, rows, max_length, generator),)
+        lengths, room = self.sized(lengths), self.question_size(max_length)
+        (drawn,) = blended(
+            family, len(lengths), generator, lambda name: (self.draw(name, lengths, room, generator),)
         )
-        answer, answer_length = self.answers(filled(symbols, lengths, 0), lengths)
+        question = filled(drawn, lengths, self.vocab.eos)
+        answer, answer_length = self.answers(question, lengths)
+        size = self.answer_size(max_length)
+        answer = pad(answer, (0, size - answer.shape[1])) if answer.shape[1] < size else answer[:, :size]
         return Problems(
-            question=filled(symbols, lengths, self.vocab.eos),
+            question=question,
             question_length=lengths,
             answer=filled(answer, answer_length, self.vocab.eos),
             answer_length=answer_length,
@@ -76,9 +82,20 @@ class StringTask(Task):
         )
 
     def solve(self, question: list[str]) -> list[str]:
-        """The answer to one question."""
+        """The answer to one question, refused if it is none."""
         self.measure(question)
-        return list(self.solution(question))
+        return list(self.answer(question))
+
+
+class BitStringTask(StringTask):
+    """A task on one string of bits."""
+
+    vocab = Vocab(BITS)
+    families = BIT_FAMILIES
+
+    def draw(self, family: str, lengths: Sizes, size: int, generator: Generator) -> Ids:
+        """Bits of one of the input distributions."""
+        return draw_bits(family, len(lengths), size, generator)
 
     def measure(self, question: list[str]) -> tuple[int, int]:
         """The number of bits; there is one variant."""
@@ -90,7 +107,7 @@ class StringTask(Task):
         return self.check_length(len(question)), 0
 
 
-class Parity(StringTask):
+class Parity(BitStringTask):
     """1 if a bit string has an odd number of ones, else 0. The running parity, one bit per step.
 
     question   0 0 0 1 1 > # #
@@ -112,13 +129,11 @@ class Parity(StringTask):
         """Question, answer and one `#`."""
         return length + 2
 
-    def answers(
-        self, symbols: Int[Tensor, "B N"], lengths: Int[Tensor, "B"]
-    ) -> tuple[Int[Tensor, "B 1"], Int[Tensor, "B"]]:
+    def answers(self, question: Ids, lengths: Sizes) -> tuple[Ids, Sizes]:
         """The sum of the bits modulo 2."""
-        return symbols.sum(1, keepdim=True) % 2, torch.ones_like(lengths)
+        return filled(question, lengths, 0).sum(1, keepdim=True) % 2, torch.ones_like(lengths)
 
-    def solution(self, question: list[str]) -> str:
+    def answer(self, question: list[str]) -> str:
         """Counts the ones."""
         return str(question.count("1") % 2)
 
@@ -131,7 +146,7 @@ class Parity(StringTask):
         return {"0": "even", "1": "odd"}.get(answer, "")
 
 
-class Copy(StringTask):
+class Copy(BitStringTask):
     """The same bits again. Every bit moves one place to the right each step.
 
     Binary on purpose: where tokens are repeated, none marks its own place.
@@ -151,13 +166,11 @@ class Copy(StringTask):
         """Question and answer with room to spare, as the authors pad it."""
         return 2 * (length + 2)
 
-    def answers(
-        self, symbols: Int[Tensor, "B N"], lengths: Int[Tensor, "B"]
-    ) -> tuple[Int[Tensor, "B N"], Int[Tensor, "B"]]:
+    def answers(self, question: Ids, lengths: Sizes) -> tuple[Ids, Sizes]:
         """The bits themselves."""
-        return symbols, lengths
+        return question, lengths
 
-    def solution(self, question: list[str]) -> list[str]:
+    def answer(self, question: list[str]) -> list[str]:
         """The bits themselves."""
         return question
 
@@ -167,7 +180,7 @@ class Copy(StringTask):
         return [flipped[bit] for bit in question], flipped
 
 
-class BinarySum(StringTask):
+class BinarySum(BitStringTask):
     """The count of ones in binary, least significant digit first, no zeros at the end. One bit is counted each step.
 
     question   1 0 1 1 > # # # #
@@ -190,15 +203,13 @@ class BinarySum(StringTask):
         """The authors' n + 9, which holds eight digits and a `#`; from n = 256 on, as much as that needs."""
         return length + max(9, self.answer_size(length) + 1)
 
-    def answers(
-        self, symbols: Int[Tensor, "B N"], lengths: Int[Tensor, "B"]
-    ) -> tuple[Int[Tensor, "B A"], Int[Tensor, "B"]]:
+    def answers(self, question: Ids, lengths: Sizes) -> tuple[Ids, Sizes]:
         """The digits of the count; as many as it takes until nothing is left."""
-        places = torch.arange(self.answer_size(symbols.shape[1]), device=symbols.device)
-        shifted = symbols.sum(1, keepdim=True) >> places
+        places = torch.arange(self.answer_size(question.shape[1]), device=question.device)
+        shifted = filled(question, lengths, 0).sum(1, keepdim=True) >> places
         return shifted & 1, (shifted > 0).sum(1)
 
-    def solution(self, question: list[str]) -> str:
+    def answer(self, question: list[str]) -> str:
         """Counts the ones."""
         return f"{question.count('1'):b}"[::-1].rstrip("0")
 
@@ -237,8 +248,9 @@ class UniqueSet(StringTask):
         """Question and answer with room to spare, as the authors pad it."""
         return 2 * (length + 2)
 
-    def draw(self, family: str, rows: int, size: int, generator: torch.Generator) -> Int[Tensor, "B N"]:
-        """Random symbols of one of the task's input distributions."""
+    def draw(self, family: str, lengths: Sizes, size: int, generator: Generator) -> Ids:
+        """Symbols of one of the input distributions."""
+        rows = len(lengths)
         if family == "repeated":
             return draws.repeated(rows, size, generator, ALPHABET)
         if family == "few":
@@ -254,14 +266,12 @@ class UniqueSet(StringTask):
             return shuffled.repeat(1, -(-size // ALPHABET))[:, :size]
         return draws.uniform(rows, size, generator, ALPHABET)
 
-    def answers(
-        self, symbols: Int[Tensor, "B N"], lengths: Int[Tensor, "B"]
-    ) -> tuple[Int[Tensor, "B A"], Int[Tensor, "B"]]:
+    def answers(self, question: Ids, lengths: Sizes) -> tuple[Ids, Sizes]:
         """The first occurrences, moved left."""
-        firsts = first_occurrences(symbols, lengths)
-        return compacted(symbols, firsts, self.answer_size(symbols.shape[1]), self.vocab.eos), firsts.sum(1)
+        firsts = first_occurrences(filled(question, lengths, 0), lengths)
+        return compacted(question, firsts, self.answer_size(question.shape[1]), self.vocab.eos), firsts.sum(1)
 
-    def solution(self, question: list[str]) -> Iterable[str]:
+    def answer(self, question: list[str]) -> Iterable[str]:
         """The different tokens, in order."""
         return dict.fromkeys(question)
 

@@ -16,12 +16,10 @@ from jaxtyping import Bool, Int
 from torch import Generator, Tensor
 
 from looped.errors import InputError
-from looped.tasks.base import Paper, Problems, Task
-from looped.tasks.families import BIT_FAMILIES, UNIFORM, blended, draw_bits, repeated, uniform
-from looped.tasks.padded import filled
+from looped.tasks.base import Paper
+from looped.tasks.families import BIT_FAMILIES, UNIFORM, draw_bits, repeated, uniform
+from looped.tasks.strings import Ids, Sizes, StringTask
 
-Ids = Int[Tensor, "B N"]
-Sizes = Int[Tensor, "B"]
 Flags = Bool[Tensor, "B N"]
 
 SYMBOL_FAMILIES = (UNIFORM, "repeated", "mixed")  # of more than two symbols
@@ -29,17 +27,14 @@ MODULUS = 5
 DIGITS = tuple(str(i) for i in range(MODULUS))
 
 
-class ChomskyTask(Task):
+class ChomskyTask(StringTask):
     """One task of the suite. Trained to 40; T(n) = n is enough for the programs that we know, unless it says more."""
 
     paper = Paper(max_length=40, layers=2, heads=8, interval=300, test_length=100)
     level: ClassVar[str]  # regular, context-free or context-sensitive
     ended: ClassVar[bool] = False  # the suite's score counts the end of the answer: its length is not known
     spellings: ClassVar[dict[str, str]] = {}  # what people type for a token that no keyboard has
-    drawn: ClassVar[tuple[int, int]] = (
-        0,
-        2,
-    )  # the first id, and how many: what questions are made of, as a rule
+    drawn: ClassVar[tuple[int, int]] = (0, 2)  # what most questions are made of: the first id, and how many
     families: ClassVar[tuple[str, ...]] = BIT_FAMILIES
 
     def __init_subclass__(cls) -> None:
@@ -51,60 +46,12 @@ class ChomskyTask(Task):
         first, symbols = self.drawn
         return draw_symbols(family, len(lengths), size, generator, symbols) + first
 
-    @abstractmethod
-    def answers(self, question: Ids, lengths: Sizes) -> tuple[Ids, Sizes]:
-        """The answers to questions padded with `#`, and their lengths; anything past an answer's end."""
-
-    @abstractmethod
-    def answer(self, question: list[str]) -> list[str]:
-        """The oracle: the answer to one proper question, in plain Python."""
-
     def check(self, question: list[str]) -> None:
         """Raise `InputError` where the task's symbols do not make a question."""
-
-    def sized(self, lengths: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:
-        """The lengths that questions have which are asked for by these."""
-        return lengths
 
     def steps(self, length: Int[Tensor, "*B"], variant: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:
         """T(n): one step for every token of the question."""
         return self.sized(length)
-
-    def sample(
-        self,
-        lengths: Sizes,
-        generator: Generator,
-        *,
-        max_length: int,
-        variants: Sizes | None = None,
-        family: str = UNIFORM,
-    ) -> Problems:
-        """Random questions and their answers."""
-        self.check_family(family)
-        lengths = self.sized(lengths)
-        (drawn,) = blended(
-            family,
-            len(lengths),
-            generator,
-            lambda name: (self.draw(name, lengths, self.question_size(max_length), generator),),
-        )
-        question = filled(drawn, lengths, self.vocab.eos)
-        answer, answer_length = self.answers(question, lengths)
-        size = self.answer_size(max_length)
-        answer = torch.nn.functional.pad(answer, (0, max(0, size - answer.shape[1])))[:, :size]
-        return Problems(
-            question=question,
-            question_length=lengths,
-            answer=filled(answer, answer_length, self.vocab.eos),
-            answer_length=answer_length,
-            length=lengths,
-            steps=self.steps(lengths, torch.zeros_like(lengths)),
-        )
-
-    def solve(self, question: list[str]) -> list[str]:
-        """The answer to one question, refused if it is none."""
-        self.measure(question)
-        return self.answer(question)
 
     def measure(self, question: list[str]) -> tuple[int, int]:
         """The number of tokens; there is one variant."""

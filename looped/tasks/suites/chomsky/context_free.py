@@ -13,14 +13,13 @@ from torch.nn.functional import pad
 
 from looped.tasks.families import BITS, UNIFORM, uniform
 from looped.tasks.padded import compacted, mirrored, within
+from looped.tasks.strings import Ids, Sizes
 from looped.tasks.suites.chomsky.base import (
     DIGITS,
     MODULUS,
     ChomskyTask,
     Flags,
-    Ids,
     OneTokenTask,
-    Sizes,
     draw_symbols,
     drawn_below,
 )

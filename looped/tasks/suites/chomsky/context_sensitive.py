@@ -16,13 +16,12 @@ from torch.nn.functional import pad
 from looped.tasks.arithmetic import added
 from looped.tasks.families import BIT_FAMILIES, BITS, CARRY_FAMILIES, UNIFORM
 from looped.tasks.padded import filled, joined, mirrored, within
+from looped.tasks.strings import Ids, Sizes
 from looped.tasks.suites.chomsky.base import (
     DIGITS,
     SYMBOL_FAMILIES,
     ChomskyTask,
-    Ids,
     OneTokenTask,
-    Sizes,
     digits_used,
     draw_symbols,
     drawn_below,

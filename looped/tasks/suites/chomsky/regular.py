@@ -11,15 +11,8 @@ from torch.nn.functional import pad
 
 from looped.tasks.families import BITS, UNIFORM
 from looped.tasks.padded import filled
-from looped.tasks.suites.chomsky.base import (
-    DIGITS,
-    MODULUS,
-    SYMBOL_FAMILIES,
-    Ids,
-    OneTokenTask,
-    Sizes,
-    draw_symbols,
-)
+from looped.tasks.strings import Ids, Sizes
+from looped.tasks.suites.chomsky.base import DIGITS, MODULUS, SYMBOL_FAMILIES, OneTokenTask, draw_symbols
 
 TIMES = "×"
 
