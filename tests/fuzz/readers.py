@@ -39,6 +39,7 @@ def readers() -> dict[str, tuple[Reader, list[bytes]]]:
     from looped.experiments.plan import MeasurementPlan, RunSpec
     from looped.experiments.queue import Job
     from looped.explorer import queries
+    from looped.model.hub import HubFacts
     from looped.rasp import programs
 
     config = RunSpec("copy", recipe="quick", seeds=(0, 1), set=("steps=5",)).config
@@ -85,6 +86,8 @@ def readers() -> dict[str, tuple[Reader, list[bytes]]]:
         "sweep.json": (plan.read_sweep, [_json(sweep), _json(listed)]),
         "job.json": (queue.read_job, [_json(serial.to_json(Job("job", config, (measured,), "results")))]),
         "request.json": (lambda path: queries.read_request(queries.RunRequest, path.read_bytes()), [_json(asked)]),
+        "published.json": (_published,
+                           [_json(serial.to_json(HubFacts("looped", "copy")) | serial.to_json(config.model))]),
         "seed.safetensors": (_whole(runs.load_seed, one[1]), [one[0]]),
         "compiled.safetensors": (_whole(compiled.load, other[1]), [other[0]]),
         "raw.safetensors": (checkpoints.header, [struct.pack("<Q", len(one[0])) + one[0]]),
@@ -137,6 +140,16 @@ def _whole(read: Reader, numbers: bytes) -> Reader:
         return read(path)
 
     return given
+
+
+def _published(path: Path) -> object:
+    """Read a file as the configuration of a published model."""
+    from looped.model import hub
+
+    folder = path.parent / "published"
+    folder.mkdir(exist_ok=True)
+    (folder / hub.CONFIG).write_bytes(path.read_bytes())
+    return hub.read(folder)
 
 
 def _program(path: Path) -> None:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ import looped.zoo as zoo
 from looped import registry, runs
 from looped.errors import InputError
 from looped.model import hub
+from looped.model.config import ModelConfig
+from looped.model.hub import HubFacts
 from looped.model.looped import LoopedTransformer
 from looped.model.weights import Layout
 from looped.runs import Trained
@@ -45,6 +47,10 @@ def published(tmp_path: Path) -> Path:
     folder = tmp_path / "model"
     runs.publish(runs.load_seed(zoo.path("copy-long")), folder, "copy-long")
     return folder
+
+
+def test_a_flat_configuration_has_each_name_once() -> None:
+    assert not {each.name for each in fields(HubFacts)} & {each.name for each in fields(ModelConfig)}
 
 
 def test_every_shipped_model_answers_the_same_in_another_process(tmp_path: Path) -> None:
