@@ -79,14 +79,14 @@ class BenchArgs(BenchOptions):
 
     name: Annotated[str, Positional("NAME")]
     """Which bench: train, scale, equal, memory, infer, solve, survive or rasp; `ladder`, a length sweep,
-    has a help of its own."""
+    and `chomsky`, the fifteen tasks of that suite, have a help of their own."""
     json: bool = False
     """One JSON object: measured values of both sides, "speedup", and how it was measured."""
 
 
 def run_bench(args: BenchArgs) -> int:
     """Measure and print."""
-    benchmarks = _benchmarks()
+    benchmarks = find_benchmarks()
     measured = benchmarks.measure(args.name, args)
     if args.json:
         print_json(measured)
@@ -98,9 +98,10 @@ def run_bench(args: BenchArgs) -> int:
     return 0
 
 
-def _benchmarks() -> ModuleType:
+def find_benchmarks(name: str = "benchmarks") -> ModuleType:
+    """The folder `benchmarks/` of a checkout, or a module in it; raises where it is not there."""
     try:
-        return importlib.import_module("benchmarks")
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name != "benchmarks":
             raise

@@ -6,6 +6,7 @@
 | fast   | the paper's model in 8,000 steps: larger lr, shorter stages, stratified lengths, a disturbed state  |
 | quick  | one narrow banded layer and short lengths: under a minute on a CPU core                           |
 | long   | a small block that is exact far past its training lengths and says itself when it is done           |
+| chomsky | one block and schedule for the fifteen tasks of the Chomsky suite, loops and baselines           |
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from looped.errors import InputError
 from looped.methods import Method
 from looped.model.config import ModelConfig
 from looped.serial import override
-from looped.tasks.base import Task
+from looped.tasks.base import Long, Task
 from looped.tasks.families import UNIFORM
 from looped.training import start
 from looped.training.config import TrainConfig
@@ -166,7 +167,11 @@ def long(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
         raise InputError(
             f"long is a recipe for methods that loop as often as a problem needs, not for {method.name}"
         )
-    block = task.long
+    return _long(task, method, seeds, task.long)
+
+
+def _long(task: Task, method: Method, seeds: tuple[int, ...], block: Long) -> TrainConfig:
+    """A block of local and global heads that holds far past its training lengths and says when it is done."""
     return replace(
         paper(task, method, seeds),
         recipe="long",
@@ -200,6 +205,32 @@ def long(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
     )
 
 
+# One for fifteen tasks; docs/chomsky.md has the reasons.
+SUITE_BLOCK = Long(
+    layers=2, width=128, heads=8, bands=(2, 2, 3, 3), loops="q", lr=5e-4, steps=20_000, interval=250
+)
+
+
+def chomsky(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
+    """One block and schedule for all tasks of the Chomsky suite: a first proposal, not tuned yet.
+
+    The programs of the suite look one or two positions back, or at a place that they know by its content: so half of
+    the heads are local (two see one position back, two see two), half see everything, sharpened. One step for every
+    token of the question is as many as all programs need, if the carries of a product are decided by attention. Half
+    of the questions are rare ones. Methods without a loop get the same width, steps and questions, and 20 layers.
+    """
+    rare = next((name for name in ("mixed", "deep") if name in task.families), "")
+    if method.adaptive and method.prediction == "fop":
+        config = _long(task, method, seeds, SUITE_BLOCK)
+    else:
+        block = SUITE_BLOCK
+        model = block_for(task, method, layers=method.depth, width=block.width, heads=block.heads)
+        config = replace(
+            fast(task, method, seeds), model=model, steps=block.steps, interval=block.interval, batch=32
+        )
+    return replace(config, recipe="chomsky", family=f"{UNIFORM}+{rare}" if rare else UNIFORM)
+
+
 def from_program(config: TrainConfig, init: str) -> TrainConfig:
     """The same run started as `init` says; from a compiled program, in that program's own architecture.
 
@@ -218,7 +249,7 @@ def from_program(config: TrainConfig, init: str) -> TrainConfig:
 
 
 Recipe = Callable[[Task, Method, tuple[int, ...]], TrainConfig]
-RECIPES: dict[str, Recipe] = {"paper": paper, "fast": fast, "quick": quick, "long": long}
+RECIPES: dict[str, Recipe] = {"paper": paper, "fast": fast, "quick": quick, "long": long, "chomsky": chomsky}
 
 
 registry.declare(

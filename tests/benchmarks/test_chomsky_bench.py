@@ -1,0 +1,160 @@
+"""`looped bench chomsky` in small: both scores, the file that goes on, rates chosen on training lengths."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import chomsky
+from looped import batches
+from looped.tasks.suites.chomsky import TASKS
+from looped.training.recipes import make
+
+Cli = Callable[..., tuple[int, str, str]]
+SMALL = ["--steps", "4", "--lengths", "7,9", "--samples", "6", "--seeds", "2", "--device", "cpu"]
+FIELDS = ("max_length=4", "batch=4", "model.width=16", "model.heads=8")
+
+
+def words(folder: Path, *more: str) -> list[str]:
+    fields = [word for field in FIELDS for word in ("--set", field)]
+    return [
+        "bench",
+        "chomsky",
+        *more,
+        *SMALL,
+        *fields,
+        "--runs",
+        str(folder / "runs"),
+        "--out",
+        str(folder / "r.json"),
+    ]
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chomsky, "WIDTH", 8)
+
+
+@pytest.mark.usefixtures("quick")
+def test_two_tasks_in_small(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    original = chomsky.tested
+
+    def seen(model: Any, task: Any, length: int, samples: int) -> Any:
+        asked.append(length)
+        return original(model, task, length, samples)
+
+    monkeypatch.setattr(chomsky, "tested", seen)
+    command = words(tmp_path, "parity_check", "stack-manipulation", "--methods", "looped", "lstm")
+    code, out, err = cli(*command)
+    assert code == 0, err
+    data = json.loads((tmp_path / "r.json").read_text())
+    rows = data["rows"]
+    assert {(row["task"], row["method"], row["stop"]) for row in rows} == {
+        (task, *way)
+        for task in ("parity_check", "stack_manipulation")
+        for way in (("fop-loop-adaptive", "halt"), ("fop-loop-adaptive", "oracle"), ("lstm", "oracle"))
+    }
+    assert len(rows) == 2 * 3 * 2 * 2
+    assert all(0 <= row["accuracy"] <= 1 and 0 <= row["token_accuracy"] <= 1 for row in rows)
+    assert data["provenance"]["device"].startswith("cpu")
+    assert {
+        run["lr"] in chomsky.RATES["lstm"] for run in data["provenance"]["runs"] if run["method"] == "lstm"
+    } == {True}
+    assert "learning rate" in err
+    assert "token best" in out
+    assert set(asked) == {1, 2, 3, 4, 7, 9}, "rates are chosen on training lengths"
+    asked.clear()
+    code, again, _ = cli(*command)
+    assert (code, again, asked) == (0, out, []), "what is in the file is not measured again"
+    more = [word if word != "7,9" else "7,9,11" for word in command]
+    assert cli(*more)[0] == 0
+    assert set(asked) <= {1, 2, 3, 4, 11}, "only the new length is tested; nothing is trained again"
+    code, table, _ = cli("bench", "chomsky", "--table", "--out", str(tmp_path / "r.json"))
+    assert table.startswith("| task | fop-loop-adaptive, halt | fop-loop-adaptive, oracle | lstm, oracle |")
+    assert len(table.splitlines()) == 4
+    figure = tmp_path / "f.svg"
+    assert cli("bench", "chomsky", "--figure", str(figure), "--out", str(tmp_path / "r.json"))[0] == 0
+    assert figure.stat().st_size > 1000
+
+
+@pytest.mark.usefixtures("quick")
+def test_methods_without_a_loop(cli: Cli, tmp_path: Path) -> None:
+    code, out, err = cli(*words(tmp_path, "reverse_string", "--methods", "fop", "ntp", "gru", "--json"))
+    assert code == 0, err
+    found = {
+        (each["method"], each["stop"], each["seeds"], each["lengths"]) for each in json.loads(out)["scores"]
+    }
+    assert found == {(name, "oracle", 2, 2) for name in ("fop", "ntp", "gru")}
+
+
+def test_a_limit_stops_it_and_the_same_command_goes_on(cli: Cli, tmp_path: Path) -> None:
+    code, _, err = cli(*words(tmp_path, "parity_check", "--limit", "0"))
+    assert code == 0
+    assert "stopped at the limit" in err
+    assert cli(*words(tmp_path, "parity_check"))[0] == 0
+    assert len(json.loads((tmp_path / "r.json").read_text())["rows"]) == 2 * 2 * 2
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["parity"], "'parity' is no task of the suite"),
+        (["parity_check", "--seeds", "0"], "--seeds and --samples must be at least 1"),
+        (["--table"], "there are no rows in"),
+        (["--methods", "rnn"], "--methods takes"),
+    ],
+)
+def test_bad_input(cli: Cli, tmp_path: Path, more: Sequence[str], sentence: str) -> None:
+    code, _, err = cli("bench", "chomsky", *more, "--out", str(tmp_path / "none.json"))
+    assert (code, sentence in err) == (2, True), err
+
+
+def test_a_file_of_something_else(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text('{"rows": [{"task": 3}], "provenance": {"runs": []}}')
+    code, _, err = cli("bench", "chomsky", "--table", "--out", str(tmp_path / "r.json"))
+    assert (code, "holds no results of `looped bench chomsky`" in err) == (2, True)
+
+
+class Parrot:
+    """Says the right answer but for its last token."""
+
+    def answers(self, task: Any, length: int, samples: int) -> Any:
+        problems = task.problems([task.parse(task.example)] * samples)
+        batch = batches.lay_out(problems, task.vocab, task.row_size(length))
+        said = batch.targets.clone()
+        said[:, int(problems.question_length[0]) + int(problems.answer_length[0]) - 1] = 0
+        yield batch, {"oracle": (said[None], torch.full((1, samples), 3))}
+
+
+def test_both_scores_by_hand() -> None:
+    """The last token is said as 0. 1110 ends so anyway; of a sum the `#` after its five digits counts too."""
+    (row,) = chomsky.tested(Parrot(), TASKS["reverse_string"], 4, 5)["oracle"]  # type: ignore[arg-type]
+    assert row == {"token_accuracy": 1.0, "accuracy": 1.0, "mean_steps": 3.0}
+    task = TASKS["bucket_sort"]
+    (row,) = chomsky.tested(Parrot(), task, 9, 5)["oracle"]  # type: ignore[arg-type]
+    assert row == {"token_accuracy": 8 / 9, "accuracy": 0.0, "mean_steps": 3.0}
+    (row,) = chomsky.tested(Parrot(), TASKS["binary_addition"], 9, 2)["oracle"]  # type: ignore[arg-type]
+    assert row == {"token_accuracy": 5 / 6, "accuracy": 0.0, "mean_steps": 3.0}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_one_recipe_for_all(name: str) -> None:
+    config = make(name, "fop-loop-adaptive", "chomsky", (0, 1))
+    other = make("parity_check", "fop-loop-adaptive", "chomsky", (0, 1))
+    assert (config.steps, config.interval, config.lr, config.loops, config.max_length) == (
+        20_000,
+        250,
+        (5e-4,),
+        "q",
+        40,
+    )
+    assert (config.model.layers, config.model.bands) == (other.model.layers, other.model.bands)
+    assert config.stops == ("halt",)
+    assert config.family.split("+")[0] == "uniform"
+    assert make(name, "fop", "chomsky", (0,)).model.layers == 20
