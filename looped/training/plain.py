@@ -196,30 +196,19 @@ class PlainEngine(TrainingEngine):
         depths = [self._depth(g) for g in self.generators]
         most = int(batch.steps.max()) if stage.strata is None else stage.strata.upper[0]
         found = []
-        for i, seed in enumerate(self.config.seeds):
+        for i, (seed, net) in enumerate(zip(self.config.seeds, self.nets, strict=True)):
             own = Batch(batch.tokens[i], batch.targets[i], batch.loss_mask[i], batch.steps[i])
+            targets, mask = own.targets[None], own.loss_mask[None]
             noise = self._noise(stage, levels[i], self.generators[i], most)
             with self._own_randomness(seed), self._autocast():
-                loss, cost, exact = self._loss(self.nets[i].train(), own, at, depths[i], noise)
+                final, cost = self._loop(net.train(), own, at, depths[i], noise)
+                logits = net.readout(final)[None]
+                loss = answer_loss(logits, targets, mask)[0]
             (loss + cost).backward()  # type: ignore[no-untyped-call]
-            found.append((loss.detach(), _take_gradient(self.nets[i]), exact.float()))
+            right = exact(logits.detach(), targets, mask)[0]
+            found.append((loss.detach(), _take_gradient(net), right.float()))
         loss, grad, right = (torch.stack(parts) for parts in zip(*found, strict=True))
         return loss, grad, right, longest
-
-    def _loss(
-        self,
-        net: LoopedTransformer,
-        batch: Batch,
-        at: Int[Tensor, "B L"] | None,
-        depth: Int[Tensor, "B"] | None,
-        noise: list[Tensor],
-    ) -> tuple[Float[Tensor, ""], Tensor | float, Bool[Tensor, "B"]]:
-        """The answer's loss with each row read after its own T, what halting costs, and the rows that are right."""
-        final, cost = self._loop(net, batch, at, depth, noise)
-        logits = net.readout(final)[None]
-        targets, mask = batch.targets[None], batch.loss_mask[None]
-        answer = answer_loss(logits, targets, mask)[0]
-        return answer, cost, exact(logits.detach(), targets, mask)[0]
 
     def _loop(
         self,
