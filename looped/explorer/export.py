@@ -138,7 +138,7 @@ def _told(model: Model) -> dict[str, object]:
         "injection": config.injection,
         "halting": config.halting,
         "halt": config.halt,
-        "looks": _kinds(config) if _plain_layers(solver.net.block) else None,
+        "looks": _kinds(config) if type(solver.net.block) is Block else None,
     }
 
 
@@ -153,63 +153,63 @@ class SeenWeights:
 
 
 class WatchedAttention(nn.Module):
-    """The same attention spelled out, its weights kept in `seen`; heads with narrow bands take shifted copies."""
+    """The same attention of one row, spelled out in few operations, its weights kept in `seen`."""
 
     def __init__(self, own: CausalAttention, seen: SeenWeights) -> None:
         super().__init__()
         self.config, self.qkv, self.out, self.seen = own.config, own.qkv, own.out, seen
 
-    def forward(self, h: Float[Tensor, "1 L D"]) -> Float[Tensor, "1 L D"]:
-        """Mix the positions of the row."""
-        config, size = self.config, h.shape[1]
-        split = self.qkv(h).view(1, size, 3, config.heads, config.head_size)
-        q, k, v = split.permute(2, 0, 3, 1, 4)  # each [1, H, L, d]
-        q, k = turn(config, q) / math.sqrt(config.head_size), turn(config, k)
-        if config.sharpen:
-            q = q * sharpening(config.head_bands, size, q)
+    def forward(self, h: Float[Tensor, "L D"]) -> Float[Tensor, "L D"]:
+        """Mix the positions."""
+        config, size = self.config, h.shape[0]
+        split = self.qkv(h).view(size, 3, config.heads, config.head_size)
         mixed, first = [], 0
         for kind, count in _kinds(config).items():
-            heads = slice(first, first + count)
+            own = split[:, :, first : first + count]  # [L, 3, H, d]
+            mixed.append(getattr(self, kind)(own, first).reshape(size, count * config.head_size))
             first += count
-            mixed.append(getattr(self, kind)(q[:, heads], k[:, heads], v[:, heads]))
-        out: Tensor = self.out(torch.cat(mixed, dim=1).transpose(1, 2).reshape(1, size, config.width))
+        out: Tensor = self.out(torch.cat(mixed, dim=-1))
         return out
 
-    def narrow(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Heads that see a few positions: weights [1, H, L, b] of the position itself and those before it."""
-        bands, size = torch.tensor(self.config.bands), q.shape[2]
-        back = torch.arange(_narrow(self.config))
-        seen = (torch.arange(size)[:, None] >= back) & (back < bands[:, None, None])
-        shifted = [[F.pad(x, (0, 0, n, 0))[:, :, :size] for n in range(len(back))] for x in (k, v)]
-        scores = torch.stack([(q * each).sum(-1) for each in shifted[0]], dim=-1)
-        shares = torch.where(seen, scores, float("-inf")).softmax(-1)
+    def narrow(self, qkv: Float[Tensor, "L 3 H d"], first: int) -> Float[Tensor, "L H d"]:
+        """Heads that see a few positions, by copies moved down; keeps the weights of those before it [L, H, b - 1]."""
+        size, kv, back = qkv.shape[0], qkv[:, 1:], range(1, _narrow(self.config))
+        gaps = [F.pad(kv, (0, 0, 0, 0, 0, 0, n, 0))[:size] - kv for n in back]
+        scores = torch.stack([(qkv[:, 0] * gap[:, 0]).sum(-1) for gap in gaps], dim=-1)
+        far, bands = torch.arange(1, len(gaps) + 1), torch.tensor(self.config.bands)
+        seen = (torch.arange(size)[:, None, None] >= far) & (far < bands[:, None])
+        scores = torch.where(seen, scores / math.sqrt(self.config.head_size), float("-inf"))
+        one = len(gaps) == 1  # the softmax of two scores that differ by s is a sigmoid of s
+        shares = scores.sigmoid() if one else F.pad(scores, (1, 0)).softmax(-1)[..., 1:]
         self.seen.each.append(shares)
-        return torch.stack([shares[..., n, None] * each for n, each in enumerate(shifted[1])]).sum(0)
+        return qkv[:, 2] + sum(shares[..., n, None] * gap[:, 1] for n, gap in enumerate(gaps))
 
-    def wide(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Heads that see everything before them, or a wide band of it: weights [1, H, L, L]."""
-        size = q.shape[2]
-        first = 0 if not _narrow(self.config) else len(self.config.bands)
-        bands = self.config.head_bands[first : first + q.shape[1]]
-        mask = torch.where(visible(bands if any(bands) else (0,), size, q.device), 0.0, float("-inf")).to(
-            q.dtype
-        )
-        offsets = bias(self.config, size, size, q.device)
-        scores = q @ k.transpose(-1, -2) + (
-            mask if offsets is None else mask + offsets[: q.shape[1]].to(q.dtype)
-        )
-        shares = scores.softmax(-1)
+    def wide(self, qkv: Float[Tensor, "L 3 H d"], first: int) -> Float[Tensor, "L H d"]:
+        """Heads that see everything before them, or a wide band of it; keeps the weights [H, L, L]."""
+        config, (size, _, heads, _) = self.config, qkv.shape
+        q, k, v = qkv.permute(1, 2, 0, 3)  # each [H, L, d]
+        q, k = turn(config, q) / math.sqrt(config.head_size), turn(config, k)
+        bands = config.head_bands[first : first + heads]
+        if config.sharpen:
+            q = q * sharpening(bands, size, q)
+        seen = visible(bands if any(bands) else (0,), size, q.device)
+        mask = torch.where(seen, 0.0, float("-inf")).to(q.dtype)
+        offsets = bias(config, size, size, q.device)
+        scores = q @ k.transpose(-1, -2) + (mask if offsets is None else mask + offsets[:heads].to(q.dtype))
+        shares: Tensor = scores.softmax(-1)
         self.seen.each.append(shares)
-        return shares @ v
+        mixed: Tensor = shares @ v
+        return mixed.transpose(0, 1)
 
-    def best(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Heads that take the value of the largest key so far, the last of equals: its position [1, H, L]."""
-        size = q.shape[2]
-        keys = k[..., 0].flip(-1)[..., None, :].expand(-1, -1, size, -1)
+    def best(self, qkv: Float[Tensor, "L 3 H d"], first: int) -> Float[Tensor, "L H d"]:
+        """Heads that take the value of the largest key so far, the last of equals; keeps its position [H, L]."""
+        size, (_, k, v) = qkv.shape[0], qkv.permute(1, 2, 0, 3)
         behind = visible((0,), size, k.device).flip(-1)
+        keys = turn(self.config, k)[..., 0].flip(-1)[:, None].expand(-1, size, -1)
         at = size - 1 - torch.where(behind, keys, float("-inf")).argmax(-1)
         self.seen.each.append(at.float())
-        return v.gather(2, at[..., None].expand_as(v))
+        found: Tensor = v.gather(1, at[..., None].expand_as(v))
+        return found.transpose(0, 1)
 
 
 class StepGraph(nn.Module):
@@ -218,20 +218,23 @@ class StepGraph(nn.Module):
     def __init__(self, net: LoopedTransformer) -> None:
         super().__init__()
         self.net, self.seen = copy.deepcopy(net).eval(), SeenWeights()
-        for block, seen in ((self.net.block, self.seen), (self.net.before, SeenWeights())):
-            for layer in _plain_layers(block):
+        self.before, self.net.before = self.net.before, None  # a part of the embedding's graph
+        self.plain = type(net.block) is Block  # a block of the user's own is written as it is
+        for block, seen in ((self.net.block, self.seen), (self.before, SeenWeights())):
+            for layer in block.layers if type(block) is Block else ():
                 layer.attention = WatchedAttention(layer.attention, seen)  # type: ignore[arg-type]
-        kinds = _kinds(net.config) if _plain_layers(net.block) else ()
         halt = [] if net.halting_head is None else ["halt"]
+        kinds = _kinds(net.config) if self.plain else ()
         looks = [f"{kind}.{i}" for i in range(net.config.layers) for kind in kinds]
         self.outputs = ["next", "logits", *halt, *looks]
 
     def forward(self, state: Float[Tensor, "1 L D"], input: Float[Tensor, "1 L D"]) -> tuple[Tensor, ...]:
         """What follows a state; `input` is the embedded question."""
         self.seen.each.clear()
-        h = self.net.step(self.net.inject(state, input))
-        head = self.net.halting_head
-        return (h, self.net.readout(h), *([] if head is None else [head(h)[..., 0]]), *self.seen.each)
+        u, head = self.net.inject(state, input), self.net.halting_head
+        h = self.net.step(u[0] if self.plain else u)  # [L, D]: a matrix and its bias are one product
+        scores = (self.net.readout(h), *([] if head is None else [head(h)[..., 0]]))
+        return (h.view_as(u), *scores, *self.seen.each)
 
 
 class EmbeddingGraph(nn.Module):
@@ -239,23 +242,18 @@ class EmbeddingGraph(nn.Module):
 
     def __init__(self, step: StepGraph) -> None:
         super().__init__()
-        self.net = step.net
+        self.net, self.before = step.net, step.before
 
     def forward(self, tokens: Int[Tensor, "1 L"]) -> Float[Tensor, "1 L D"]:
         """The input as a state."""
-        return self.net.embed(tokens)
-
-
-def _plain_layers(block: nn.Module | None) -> list[nn.Module]:
-    """The layers of a block with our attention; none where a part of it is the user's own."""
-    layers = list(block.layers) if isinstance(block, Block) else []
-    return layers if all(type(layer.attention) is CausalAttention for layer in layers) else []
+        x = self.net.embed(tokens)
+        return x if self.before is None else self.before(x[0])[None]
 
 
 def _narrow(config: ModelConfig) -> int:
-    """The widest band, where shifted copies are cheaper than a mask; else 0."""
+    """How many copies heads with bands take, the widest band, at least 2; 0 where a mask is simpler."""
     widest = max(config.bands, default=0)
-    return widest if widest <= NARROW and config.positions != "alibi" else 0
+    return max(2, widest) if 0 < widest <= NARROW and config.positions not in ("alibi", "rotary") else 0
 
 
 def _kinds(config: ModelConfig) -> dict[str, int]:
@@ -273,20 +271,21 @@ def to_onnx(model: Model) -> tuple[bytes, bytes]:
     except ImportError:
         raise InputError("exporting needs onnx: pip install 'looped[export]'") from None
     step = StepGraph(model.solver.net)
-    config, size = step.net.config, torch.export.Dim("L", min=2, max=LIMITS.row + 1)
-    kind = getattr(torch, config.precision)
-    state, x = torch.randn(
-        2, 1, 17, config.width, dtype=kind
-    ).unbind()  # two, which are never one input twice
-    tokens = torch.zeros(1, 17, dtype=torch.long)
+    config, most = step.net.config, LIMITS.row
     if config.positions in ("learned", "randomised"):
-        size = torch.export.Dim("L", min=2, max=config.max_positions)
+        most = min(most, config.max_positions)
+    size, shape = torch.export.Dim("L", min=2, max=most), (1, min(17, most))
+    kind = getattr(torch, config.precision)
+    state, x = (
+        torch.randn(*shape, config.width, dtype=kind) for _ in range(2)
+    )  # one twice would be one input
     with _quietly(model.label), torch.inference_mode():
+        tokens = torch.zeros(shape, dtype=torch.long)
         embed = _written(EmbeddingGraph(step), (tokens,), ["tokens"], ["input"], size)
         loop = _written(step, (state, x), ["state", "input"], step.outputs, size)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    _check(model, step, *(onnxruntime.InferenceSession(data, options) for data in (embed, loop)))
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        _check(model, step, *(onnxruntime.InferenceSession(data, options) for data in (embed, loop)))
     return embed, loop
 
 
@@ -305,16 +304,10 @@ def _written(
     )
     assert made is not None
     proto = made.model_proto
-    for part in (
-        proto,
-        proto.graph,
-        *proto.graph.node,
-        *proto.graph.input,
-        *proto.graph.output,
-        *proto.graph.value_info,
-        *proto.graph.initializer,
-    ):
-        part.ClearField("metadata_props")  # the exporter's notes: call stacks with paths of this machine
+    graph = proto.graph
+    for parts in ((proto, graph), graph.node, graph.input, graph.output, graph.value_info, graph.initializer):
+        for part in parts:
+            part.ClearField("metadata_props")  # the exporter's notes: call stacks with paths of this machine
     return bytes(proto.SerializeToString())
 
 
@@ -326,14 +319,17 @@ def _quietly(label: str) -> Iterator[None]:
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
-    except torch.onnx.OnnxExporterError as error:
-        reason = str(error.__cause__ or error).strip().splitlines()[0][:200]
+    except InputError:
+        raise
+    except (
+        Exception
+    ) as error:  # a block of the user's own may fail in any way, also when a row has another length
+        reason = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0][:200]
         raise InputError(f"{label} cannot be written as ONNX: {reason}") from None
     finally:
         logging.disable(before)
 
 
-@torch.inference_mode()
 def _check(model: Model, step: StepGraph, embed: Any, loop: Any) -> None:
     """Raise unless onnxruntime gives what the model gives, at every step of a short and of a longer question."""
     solver, task = model.solver, model.solver.task
@@ -353,5 +349,7 @@ def _check(model: Model, step: StepGraph, embed: Any, loop: Any) -> None:
             found = loop.run(None, {"state": state[0].numpy(), "input": x[0].numpy()})
             pairs += zip(wanted, found, strict=False)  # attention weights come after
         for a, b in pairs:
-            if not float((a[0] - torch.from_numpy(b)).abs().max()) <= TOLERANCE * (1 + float(a.abs().max())):
+            if not float((a.flatten() - torch.from_numpy(b).flatten()).abs().max()) <= TOLERANCE * (
+                1 + float(a.abs().max())
+            ):
                 raise InputError(f"{model.label} computes other numbers in ONNX: it cannot be exported")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +17,8 @@ import pytest
 import torch
 from running_server import PATIENCE, PHONE, SETTLED
 
-from looped import tasks
+from looped import registry, tasks
+from looped.cli import main
 from looped.errors import InputError
 from looped.explorer import export, models
 from looped.explorer.models import Model, ModelRegistry, read_query
@@ -49,7 +53,8 @@ class Site:
     """A folder behind `python -m http.server`."""
 
     def __init__(self, folder: Path, registry: ModelRegistry) -> None:
-        self.registry, self.sizes = registry, export.write(folder, registry)
+        self.folder, self.registry = folder, registry
+        self.told: dict[str, Any] = {}  # what the command printed
         words = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "-d", str(folder)]
         self.server = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self.server.stdout is not None
@@ -64,7 +69,11 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(tmp_path_factory.mktemp("site") / "one", export.chosen_models(["addition-long"]))
+    folder, told = tmp_path_factory.mktemp("site") / "one", io.StringIO()
+    with contextlib.redirect_stdout(told):
+        assert main(["explore", "--export", str(folder), "addition-long", "--json"]) == 0
+    made = Site(folder, export.chosen_models(["addition-long"]))
+    made.told = json.loads(told.getvalue())
     yield made
     made.close()
 
@@ -139,7 +148,9 @@ def test_the_site_says_what_python_says(site: Site, open_site: Callable[..., Any
 
 @pytest.mark.slow
 def test_all_six_tasks_say_what_python_says(open_site: Callable[..., Any], tmp_path: Path) -> None:
-    site = Site(tmp_path / "all", export.chosen_models())
+    chosen = export.chosen_models()
+    export.write(tmp_path / "all", chosen)
+    site = Site(tmp_path / "all", chosen)
     try:
         page = open_site(site)
         assert sorted(model.solver.task.name for model in site.registry.values()) == sorted(tasks.TASKS)
@@ -175,6 +186,7 @@ def odd_models(tmp_path_factory: pytest.TempPathFactory) -> ModelRegistry:
 def test_every_halting_head_and_position_scheme(
     open_site: Callable[..., Any], odd_models: ModelRegistry, tmp_path: Path
 ) -> None:
+    export.write(tmp_path / "odd", odd_models)
     site = Site(tmp_path / "odd", odd_models)
     try:
         page = open_site(site)
@@ -314,25 +326,72 @@ def test_the_page_draws_every_input_distribution(site: Site, open_site: Callable
 # --- the command ---------------------------------------------------------------------------------------------
 
 
-def test_the_command_writes_a_site(cli: Callable[..., Any], tmp_path: Path) -> None:
-    done = cli("explore", "--export", str(tmp_path / "site"), "parity-long", "--json")
-    assert done.code == 0, done.err
-    told = json.loads(done.out)
-    there = {
-        str(path.relative_to(tmp_path / "site")) for path in (tmp_path / "site").rglob("*") if path.is_file()
-    }
-    assert there == set(told["files"])
-    assert told["bytes"] == sum(
-        path.stat().st_size for path in (tmp_path / "site").rglob("*") if path.is_file()
-    )
-    assert {
-        "index.html",
-        "catalogue.json",
-        "models/0-parity-long/step.onnx",
-        "static/vendor/ort.LICENSE.txt",
-    } <= there
-    data = (tmp_path / "site/models/0-parity-long/step.onnx").read_bytes()
+def test_the_command_tells_what_it_wrote(site: Site) -> None:
+    found = {str(path.relative_to(site.folder)): path for path in site.folder.rglob("*") if path.is_file()}
+    assert site.told["files"] == {name: path.stat().st_size for name, path in found.items()}
+    assert site.told["bytes"] == sum(site.told["files"].values())
+    assert {"index.html", "catalogue.json", "static/vendor/ort.LICENSE.txt"} <= set(found)
+    data = found["models/0-addition-long/step.onnx"].read_bytes()
     assert str(Path(export.__file__).parent).encode() not in data, "no path of this machine"
+
+
+BLOCKS = """
+import torch.nn.functional as F
+from torch import nn
+
+
+class Smooth(nn.Linear):
+    def __init__(self, config):
+        super().__init__(config.width, config.width)
+
+    def forward(self, h):
+        return h + F.pad(super().forward(h), (0, 0, 1, -1))
+
+
+class Highest(Smooth):
+    def forward(self, h):
+        return super().forward(h).cummax(1).values
+"""
+SMALL = ("--recipe", "quick", "--steps", "2", "--max-length", "3", "--batch", "4", "--seeds", "0")
+
+
+def test_a_block_of_the_users_own(
+    cli: Callable[..., Any],
+    open_site: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(registry.KINDS, "block", replace(registry.KINDS["block"], known={}, files={}))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(BLOCKS)
+    for name in ("Smooth", "Highest"):
+        assert cli("train", "copy", *SMALL, "--block", f"mine.py:{name}", "--out", name).code == 0
+    done = cli("explore", "--export", "bad", "Highest", "--block", "mine.py:Highest")
+    assert (done.code, done.out, (tmp_path / "bad").exists()) == (2, "", False)
+    assert re.fullmatch(r"looped: Highest, seed-0 cannot be written as ONNX: .+\n", done.err)
+    done = cli("explore", "--export", "good", "Smooth", "--block", "mine.py:Smooth")
+    assert done.code == 0, done.err
+    assert "good holds a site of 1 model, " in done.out
+    site = Site(tmp_path / "good", export.chosen_models(["Smooth"]))
+    try:
+        page, model = open_site(site), site.registry["Smooth:seed-0"]
+        compare(page, model, "1011")
+        api.expect(page.locator("#attention-note")).to_contain_text("has no attention maps to show")
+    finally:
+        site.close()
+
+
+def test_a_task_of_the_users_own_is_refused(cli: Callable[..., Any], tmp_path: Path) -> None:
+    class Turned(tasks.Task):
+        symbols = "01"
+
+        def solve(self, question: list[str]) -> list[str]:
+            return question[::-1]
+
+    model = models.named_model("copy-long")
+    own = replace(model, solver=replace(model.solver, task=Turned()))
+    with pytest.raises(InputError, match="turned is a task of your own"):
+        export.write(tmp_path / "site", ModelRegistry([own]))
 
 
 @pytest.mark.parametrize(

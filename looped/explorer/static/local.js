@@ -66,11 +66,16 @@ export async function attention({ model: key, question, step, layer, head }) {
   const heads = Object.entries(model.looks).flatMap(([kind, count]) => Array.from({ length: count }, (_, at) => ({ kind, at })));
   const { kind, at } = heads[head];
   const found = (await loop.pass(loop.states[step - 2], [`${kind}.${layer}`]))[`${kind}.${layer}`].data;
-  const shares = new Uint8Array(size * size), wide = found.length / size / model.looks[kind];
+  const shares = new Uint8Array(size * size), count = model.looks[kind], few = found.length / size / count;
+  const put = (i, j, share) => { shares[i * size + j] = Math.round(255 * share); };
   for (let i = 0; i < size; i++) {
-    const row = (at * size + i) * wide;
-    if (kind === "best") shares[i * size + found[row]] = 255;
-    else for (let j = 0; j < Math.min(wide, i + 1); j++) shares[i * size + (kind === "narrow" ? i - j : j)] = Math.round(255 * found[row + j]);
+    if (kind === "best") put(i, found[at * size + i], 1);
+    if (kind === "wide") for (let j = 0; j <= i; j++) put(i, j, found[(at * size + i) * size + j]);
+    if (kind === "narrow") { // those before it; the rest is its own
+      const row = found.subarray((i * count + at) * few, (i * count + at + 1) * few);
+      put(i, i, row.reduce((rest, share) => rest - share, 1));
+      row.subarray(0, i).forEach((share, n) => put(i, i - n - 1, share));
+    }
   }
   return { size, shares };
 }
@@ -156,22 +161,36 @@ class Loop {
   /** Tokens and their probabilities everywhere; surprise, entropy and the answer over what counts. */
   #read(logits) {
     const { row, target, from, say, meaning } = this.asked, size = row.length, many = logits.length / size, top = Math.min(listed.top, many);
-    const tokens = new Uint16Array(top * size), shares = new Uint16Array(top * size);
+    const tokens = new Uint16Array(top * size), shares = new Uint16Array(top * size), order = new Uint16Array(top);
     let surprise = 0, entropy = 0, correct = true, rewritten = 0;
     for (let p = 0; p < size; p++) {
-      const scores = logits.subarray(p * many, (p + 1) * many), order = Array.from(scores.keys()).sort((a, b) => scores[b] - scores[a]);
-      const best = scores[order[0]], rest = order.slice(1).reduce((sum, k) => sum + Math.exp(scores[k] - best), 0), total = Math.log1p(rest);
+      const scores = logits.subarray(p * many, (p + 1) * many);
+      for (let k = 0, found = 0; k < many; k++) { // the likeliest few, in order
+        let at = found;
+        while (at > 0 && scores[order[at - 1]] < scores[k]) at--;
+        if (at === top) continue;
+        order.copyWithin(at + 1, at, Math.min(found, top - 1));
+        order[at] = k;
+        found = Math.min(top, found + 1);
+      }
+      let rest = 0, energy = 0;
+      for (let k = 0; k < many; k++) {
+        const below = scores[k] - scores[order[0]], share = Math.exp(below);
+        if (k !== order[0]) rest += share;
+        energy += share * below;
+      }
+      const total = Math.log1p(rest);
       for (let k = 0; k < top; k++) {
         tokens[k * size + p] = order[k];
-        shares[k * size + p] = Math.round(FULL * Math.exp(scores[order[k]] - best - total));
+        shares[k * size + p] = Math.round(FULL * Math.exp(scores[order[k]] - scores[order[0]] - total));
       }
       if (p < from) continue;
       surprise += total;
-      entropy += scores.reduce((sum, score) => sum - Math.exp(score - best - total) * (score - best - total), 0);
+      entropy += total - energy / (1 + rest);
       correct &&= order[0] === target[p];
       rewritten += Number(order[0] !== this.answer?.[p - from]);
     }
-    const counted = size - from, answered = Array.from(tokens.subarray(from, size)), answer = say(answered);
+    const counted = size - from, answered = tokens.slice(from, size), answer = say(Array.from(answered));
     surprise = Math.fround(surprise / counted);
     if (!Number.isFinite(surprise)) throw new Refused(`${this.model.label} ${INFINITE}`);
     return { tokens, shares, surprise, confidence: Math.exp(-surprise), entropy: entropy / counted / Math.LN2, correct, rewritten, answered, answer, meaning: meaning(answer) };

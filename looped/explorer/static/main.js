@@ -45,6 +45,8 @@ async function ask(at = {}) {
   const wanted = { model: model.key, question: question.trim(), stretch: controls.stretch };
   player.pause();
   controls.say("");
+  $("bar").value = 0;
+  $("progress-text").textContent = "loading …";
   const slow = setTimeout(() => { $("progress").hidden = false; }, SLOW);
   try {
     await api.run(wanted, (message) => { if (mine === asking) take(message, model, at); }, mine.signal);
