@@ -39,6 +39,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("looped.cli.evaluate", "accuracy of runs by length and stopping rule"),
     "discover": ("looped.cli.evaluate", "from which loop step on trained models are right, by length"),
     "verify": ("looped.cli.verify", "a model's row of the length leaderboard, which can be repeated"),
+    "certify": (
+        "looped.cli.certify",
+        "shows that a local model is right at every length, or where it breaks",
+    ),
     "publish": ("looped.cli.publish", "a trained model as a folder of the Hugging Face hub"),
     "figure": ("looped.cli.figure", "draws from files of results alone"),
     "reproduce": ("looped.cli.reproduce", "runs what is missing of a figure of the paper, then draws it"),
