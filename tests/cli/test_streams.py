@@ -40,7 +40,8 @@ COMMANDS = [
     "compile copy --out copy.safetensors --json", "sweep sweep.json --dry-run",
     "sweep sweep.json --out swept --device cpu --workers 1 --json", "reproduce main --dry-run", "cancel runs --json",
     f"bench ladder runs/a {MEASURE} --families uniform --out ladder.json", f"train copy {TINY} --json",
-    "compare copy --length 4 --samples 4 --device cpu --no-controls --json",
+    "compare copy --length 4 --samples 4 --device cpu --no-controls --json", "publish copy published --json",
+    "verify copy-compiled --lengths 3 --samples 2 --json",
 ]  # fmt: skip
 # How stdout is taken away, and the exit statuses that tell of it
 WAYS = {">&-": {0}, "| true": {0, 141}, ">/dev/full": {0, 2}}
