@@ -14,7 +14,7 @@ import pytest
 import torch
 from forked import FEW, strike, victim
 
-from looped import files, runs
+from looped import checkpoints, files, runs
 from looped.errors import InputError
 from looped.experiments import backends, queue, results
 from looped.experiments.backends import BackendEntry, BackendOptions, Local, StatusListener, run_jobs, slots
@@ -128,12 +128,16 @@ def test_what_cannot_be_done_is_not_tried_twice(small, engine, tmp_path: Path) -
     assert (run_jobs(again, [bad, good]).ending, again.started) == ("complete", 1)
 
 
-@pytest.mark.parametrize("where", ["train", "results.write"])
+@pytest.mark.parametrize("where", ["train", "checkpoints.write_json"])
 def test_a_full_disk_is_named(small, engine, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    def full(*_: object, **__: object) -> None:
+    write_json = checkpoints.write_json
+
+    def full(path: object, *more: object, **how: object) -> None:
         if where == "train":
             raise InputError("the disk is full: x could not be written; what was there before is intact")
-        raise OSError(28, "No space left on device")
+        if Path(path).parent.name == "results":
+            raise OSError(28, "No space left on device")
+        write_json(path, *more, **how)
 
     monkeypatch.setattr(f"looped.experiments.worker.{where}", full)
     monkeypatch.setattr("looped.experiments.queue.fail", lambda *_: None)  # no room for the reason either
