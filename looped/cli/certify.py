@@ -4,7 +4,7 @@ $ looped certify parity-long
 2,067 neighbourhoods can arise at any length; all of them arise in questions of at most 20 tokens
 617 clusters of radius 1 hold every state found, in words of up to 206 tokens; the farthest is 0.61 from a centre
 every pair of centres is mapped into a cluster; every cluster is read and halts right, out to 3.8 radii
-parity-long: certified for parity at every length, as far as states stay within a radius of a centre (measured, …)
+parity-long: certified for parity at every length, as long as no state is 3.8 radii from all centres of its class …
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def _print(solver: Solver, found: Certificate, growth: int) -> None:
             f"{found.safety:.2g} radii"
         )
         print(
-            f"{name}: certified for {solver.task.name} at every length, as far as states stay within a radius of a "
-            "centre (measured, not proven: docs/length.md)"
+            f"{name}: certified for {solver.task.name} at every length, as long as no state is {found.safety:.2g} "
+            "radii from all centres of its class (measured, not proven: docs/length.md)"
         )
         return
     print(
