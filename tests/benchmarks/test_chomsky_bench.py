@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -119,6 +121,30 @@ def test_a_file_of_something_else(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text('{"rows": [{"task": 3}], "provenance": {"runs": []}}')
     code, _, err = cli("bench", "chomsky", "--table", "--out", str(tmp_path / "r.json"))
     assert (code, "holds no results of `looped bench chomsky`" in err) == (2, True)
+
+
+BARE = """
+import sys
+from pathlib import Path
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"rich", "matplotlib", "transformers", "starlette"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+from looped.cli import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_measuring_needs_torch_alone(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", BARE, *words(tmp_path, "parity_check", "--methods", "looped", "gru")]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads((tmp_path / "r.json").read_text())["rows"]) == 3 * 2 * 2
 
 
 class Parrot:

@@ -232,16 +232,26 @@ def draw_expressions(family: str, lengths: Sizes, size: int, generator: Generato
     u = torch.rand(rows, size, generator=generator, device=device, dtype=torch.float64)
     tokens = uniform(rows, size, generator, MODULUS)
     spans = torch.where(places == 0, lengths[:, None], 0)
-    for _ in range((size - 1) // 4):
-        splits, choices = spans >= 5, (spans - 4).clamp(min=1)
-        left = torch.minimum((u * choices).long(), choices - 1) + 1
+    whole = torch.zeros_like(spans)  # lengths of those that were split
+
+    def left_of(spans: Ids) -> Ids:
+        choices = (spans - 4).clamp(min=1)
         if family == "deep":  # one token on one side
-            left = torch.where(u < 0.5, 1, choices)
-        tokens = _put(tokens, splits, places, torch.full_like(tokens, opening))
-        tokens = _put(tokens, splits, places + 1 + left, sign)
-        tokens = _put(tokens, splits, places + spans - 1, torch.full_like(tokens, closing))
-        whole = torch.where(splits, 0, spans)
-        spans = _put(_put(whole, splits, places + 1, left), splits, places + 2 + left, spans - 3 - left)
+            return torch.where(u < 0.5, 1, choices)
+        return torch.minimum((u * choices).long(), choices - 1) + 1
+
+    for _ in range((size - 1) // 4):
+        splits, left = spans >= 5, left_of(spans)
+        whole = torch.where(splits, spans, whole)
+        target = torch.where(
+            splits.repeat(1, 2), torch.cat([(places + 1).expand_as(left), places + 2 + left], 1), size
+        )
+        parts = torch.cat([left, spans - 3 - left], 1)
+        spans = pad(torch.where(splits, 0, spans), (0, 1)).scatter(1, target, parts)[:, :size]
+    splits = whole > 0
+    tokens = _put(tokens, splits, places, torch.full_like(tokens, opening))
+    tokens = _put(tokens, splits, places + 1 + left_of(whole), sign)
+    tokens = _put(tokens, splits, places + whole - 1, torch.full_like(tokens, closing))
     bracketed, negative = spans >= 3, (spans == 2) | (spans == 4)
     tokens = _put(tokens, bracketed, places, torch.full_like(tokens, opening))
     tokens = _put(tokens, bracketed, places + spans - 1, torch.full_like(tokens, closing))
