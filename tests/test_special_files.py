@@ -176,6 +176,7 @@ def test_nothing_is_opened_by_hand() -> None:
         "files.py",
         "checkpoints.py",  # new files and folders
         "explorer/app.py",  # the page's own files, at the start
+        "explorer/export.py",  # the same, to copy them
         "experiments/child.py",  # a log; imports nothing of the package
         "training/interrupt.py",  # /dev/null
         "cli/__init__.py",  # the same

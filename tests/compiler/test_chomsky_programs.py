@@ -129,7 +129,7 @@ def test_the_table_of_the_guide() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "chomsky.md").read_text(encoding="utf-8")
     lines = [
         line.strip("|").split("|")
-        for line in guide.partition("## Programs")[2].splitlines()
+        for line in guide.partition("## Programs")[2].partition("\n## ")[0].splitlines()
         if line[:3] == "| `"
     ]
     told = {cells[0].strip(" `"): [cell.strip().replace(",", "") for cell in cells[1:4]] for cells in lines}
