@@ -5,8 +5,9 @@ Without a GPU, Triton's kernels are interpreted: it looks where they are declare
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import settings
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
+from looped import registry
 from looped.cli import main
 
 torch.set_num_threads(1)  # tests run side by side, and a sum must not depend on the number of cores
@@ -33,6 +35,21 @@ class Finished(NamedTuple):
     code: int
     out: str
     err: str
+
+
+@pytest.fixture(autouse=True)
+def _own_parts_are_forgotten() -> Iterator[None]:
+    """A part that a test names from a file or registers is not known to the tests after it."""
+    tables = [table for kind in registry.KINDS.values() for table in (kind.known, kind.files, kind.used)]
+    before = [copy.copy(table) for table in tables]
+    words = set(registry.KINDS)
+    yield
+    for table, old in zip(tables, before, strict=True):
+        table.clear()
+        table.update(old)  # type: ignore[arg-type]
+    for word in registry.KINDS.keys() - words:  # a kind whose module the test was the first to import
+        for table in (registry.KINDS[word].known, registry.KINDS[word].files, registry.KINDS[word].used):
+            table.clear()
 
 
 @pytest.fixture

@@ -142,6 +142,7 @@ def test_a_method_and_a_rule_from_a_file(cli, folder: Path) -> None:
     assert (json.loads(asked.out)["stop"], json.loads(asked.out)["steps"]) == ("sure=2", 6)
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_the_files_that_it_names(cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = {
         "tasks": ["my_tasks.py:DigitSum"],

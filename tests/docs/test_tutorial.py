@@ -11,6 +11,7 @@ from pathlib import Path
 DOCS = Path(__file__).parents[2] / "docs"
 
 
+@pytest.mark.slow
 def test_the_tutorial_runs() -> None:
     done = subprocess.run(
         [sys.executable, str(DOCS / "tutorial.py")],

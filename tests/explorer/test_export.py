@@ -139,7 +139,7 @@ def drawn(model: Model, length: int, seed: int) -> str:
     return task.format_question(task.vocab.decode(ids))
 
 
-@pytest.mark.parametrize("length", [10, 40])
+@pytest.mark.parametrize("length", [10, pytest.param(40, marks=pytest.mark.slow)])
 def test_the_site_says_what_python_says(site: Site, open_site: Callable[..., Any], length: int) -> None:
     page, model = open_site(site), site.registry["addition-long"]
     for seed in range(3):
@@ -212,6 +212,7 @@ def look(page: Any, model: Model, question: str) -> None:
             assert page.evaluate(LOOK, wanted) == pytest.approx(ours, abs=1.01), (layer, head)
 
 
+@pytest.mark.slow
 def test_the_page_answers_and_looks_as_the_served_one(site: Site, open_site: Callable[..., Any]) -> None:
     page = open_site(site, "task=addition&model=addition-long&q=1011%2B0110&step=4")
     assert page.inner_text("#answer") == "10001"
@@ -231,6 +232,7 @@ def test_the_page_answers_and_looks_as_the_served_one(site: Site, open_site: Cal
     look(page, site.registry["addition-long"], "101+110")
 
 
+@pytest.mark.slow
 def test_the_tour_leaves_out_what_is_not_here(site: Site, open_site: Callable[..., Any]) -> None:
     page = open_site(site, "tour=1", viewport=PHONE)
     api.expect(page.locator("#tour-count")).to_have_text("Stop 1 of 3")
@@ -301,6 +303,7 @@ def test_the_page_reads_and_solves_questions_as_python_does(
     assert told == [read_by_python(name, text) for name, text in asked]
 
 
+@pytest.mark.slow
 def test_the_page_draws_every_input_distribution(site: Site, open_site: Callable[..., Any]) -> None:
     page = open_site(site)
     wanted = [
@@ -355,6 +358,7 @@ class Highest(Smooth):
 SMALL = ("--recipe", "quick", "--steps", "2", "--max-length", "3", "--batch", "4", "--seeds", "0")
 
 
+@pytest.mark.slow
 def test_a_block_of_the_users_own(
     cli: Callable[..., Any],
     open_site: Callable[..., Any],
