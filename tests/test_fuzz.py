@@ -82,6 +82,7 @@ def test_checkpoints_of_a_seed(run: Path) -> None:
     assert refused >= 0.5 * len(forged)
 
 
+@pytest.mark.slow
 def test_states_of_a_run(run: Path) -> None:
     """A damaged state is set aside whole, and training says so; a sound one is taken up where it stands."""
     path = run / "state.safetensors"

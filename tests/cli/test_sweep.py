@@ -61,6 +61,7 @@ def test_a_sweep_from_start_to_end(cli: Cli) -> None:
     assert {run["run"]: run for run in map(json.loads, out.splitlines())} == by_name
 
 
+@pytest.mark.slow
 def test_a_damaged_result_hides_no_other_run(cli: Cli) -> None:
     assert cli("sweep", "two.json", "--workers", "1", "--device", "cpu")[0] == 0
     first, _ = sorted(Path("runs/two/results").glob("*.json"))

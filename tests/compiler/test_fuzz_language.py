@@ -80,6 +80,7 @@ def judged(seeds: range) -> Counter[str]:
     return found
 
 
+@pytest.mark.slow
 def test_mutated_programs_agree_or_are_refused() -> None:
     found = judged(range(QUICK))
     assert found["equal"] >= QUICK // 12, found  # the mutations must not all be illegal

@@ -19,6 +19,7 @@ from looped.experiments.backends import BackendOptions, StatusListener, run_jobs
 pytestmark = [
     pytest.mark.skipif(bool(slurm_node.missing()), reason=slurm_node.missing() or "-"),
     pytest.mark.timeout(600),
+    pytest.mark.slow,  # `make engines` runs them too
 ]
 STEPS = 300
 OPTIONS = BackendOptions(device="cpu")

@@ -10,6 +10,7 @@ from running_server import Running
 from benchmarks import explorer_load
 
 
+@pytest.mark.slow
 def test_a_hundred_clients_at_once_are_all_served(running: Running) -> None:
     at = explorer_load.ExplorerAddress("127.0.0.1", running.port, explorer_load.cookie(running.page))
     result = asyncio.run(explorer_load.put_under_load(at, 100, 2.0))

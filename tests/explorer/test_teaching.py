@@ -98,6 +98,7 @@ def test_the_answer_says_who_answered_and_which_rule_stopped_the_loop(visit: Vis
     api.expect(page.locator("#explain")).to_contain_text("The network itself says that it is done")
 
 
+@pytest.mark.slow
 def test_every_word_that_is_underlined_explains_itself(visit: Visit) -> None:
     page = visit("task=copy&model=my-copy:seed-0&q=0110")
     page.wait_for_selector(SETTLED)
@@ -227,6 +228,7 @@ def test_the_tour_is_walked_by_keys(visit: Visit) -> None:
     api.expect(page.locator("#tour-start")).to_be_focused()
 
 
+@pytest.mark.slow
 def test_the_tour_plays_unless_less_motion_is_wanted(visit: Visit) -> None:
     page = visit("tour=1")
     api.expect(page.locator("#play")).to_have_text("Pause")
