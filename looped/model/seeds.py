@@ -8,6 +8,7 @@ Shapes: S seeds, B rows, L positions, D width, V vocabulary.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -35,26 +36,26 @@ class SeedWeights(Protocol):
         """Every weight."""
 
 
-class SeedModel:
+class SeedModel(ABC):
     """A model of several seeds in four verbs; `weights` are what the same kind of model prepared."""
 
     config: ModelConfig
 
+    @abstractmethod
     def embed(
         self, weights: Any, tokens: Int[Tensor, "S B L"], at: Int[Tensor, "B L"] | None = None
     ) -> Float[Tensor, "S B L D"]:
         """The input as a state; `at` overrides the position numbers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def step(
         self, weights: Any, u: Float[Tensor, "S B L D"], caches: list[Any] | None = None
     ) -> Float[Tensor, "S B L D"]:
         """The block and the final norm; `caches` keep what earlier positions left for later ones."""
-        raise NotImplementedError
 
+    @abstractmethod
     def readout(self, weights: Any, h: Float[Tensor, "S B L D"]) -> Float[Tensor, "S B L V"]:
         """Scores of every token at every position."""
-        raise NotImplementedError
 
     def inject(self, h: Tensor | None, x: Tensor) -> Tensor:
         """What a step is applied to: the input alone at first, then the state, with the input if it is injected.

@@ -10,9 +10,10 @@ import torch
 
 from looped import methods, registry, tasks
 from looped.errors import InputError
+from looped.methods import Method
 from looped.model.config import ModelConfig
 from looped.registry import NotKnown
-from looped.tasks.base import LARGEST_SEED
+from looped.tasks.base import LARGEST_SEED, Task
 from looped.tasks.families import UNIFORM
 from looped.training import start
 
@@ -88,6 +89,15 @@ class TrainConfig:
     stack: int = 0  # replicas of all seeds that are trained as one computation, at most; 0: all
 
     def __post_init__(self) -> None:
+        self._check_numbers()
+        self._check_replicas()
+        try:
+            task, method = tasks.get(self.task), methods.get(self.method)
+        except NotKnown:
+            return  # other people's, not known here: the run can be shown, and using it says what to pass
+        self._check_fit(task, method)
+
+    def _check_numbers(self) -> None:
         if len(self.lr) not in (1, len(self.seeds)):
             raise InputError(
                 f"give one learning rate or one for each of the {len(self.seeds)} seeds, not {len(self.lr)}"
@@ -125,11 +135,9 @@ class TrainConfig:
             raise InputError("lr and clip must be positive")
         if max(self.lr) > LARGEST_LR:
             raise InputError(f"lr must be at most {LARGEST_LR}, not {max(self.lr):g}")
-        self._check_replicas()
-        try:
-            task, method = tasks.get(self.task), methods.get(self.method)
-        except NotKnown:
-            return  # other people's, not known here: the run can be shown, and using it says what to pass
+
+    def _check_fit(self, task: Task, method: Method) -> None:
+        """Refuse what the task or the method cannot have."""
         task.check_length(self.max_length)
         task.check_family(self.family)
         task.check_family(self.late_family or self.family)

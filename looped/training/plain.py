@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -58,7 +59,7 @@ def refuses(config: TrainConfig, world: World | None = None) -> str | None:
     return None
 
 
-class TrainingEngine:
+class TrainingEngine(ABC):
     """Trains S seeds, a gradient step at a time: what all engines share, and what the trainer asks of them.
 
     A subclass sets `weights` [S, P], which change in place, and `moments`.
@@ -109,9 +110,9 @@ class TrainingEngine:
         accuracy_longest = (right * longest).sum(1) / longest.sum(1)
         return Readings(loss, norm, right.mean(1), accuracy_longest)
 
+    @abstractmethod
     def gradients(self, stage: Stage) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Loss [S], gradient [S, P], rows answered exactly [S, B], rows of the maximum length [S, B]."""
-        raise NotImplementedError
 
     # --- what is drawn -------------------------------------------------------------------------------------
     def draw(self, stage: Stage) -> tuple[Batch, Bool[Tensor, "S B"]]:
@@ -146,17 +147,17 @@ class TrainingEngine:
         """The gradient step at which the average starts from the weights."""
         return self.config.curriculum_end if self.config.late_ema else 0
 
+    @abstractmethod
     def evaluated(self) -> tuple[SeedModel, SeedWeights]:
         """The model with the weights that count, to be measured."""
-        raise NotImplementedError
 
+    @abstractmethod
     def seed_weights(self, i: int) -> dict[str, Tensor]:
         """The weights that count of the i-th seed, as its checkpoint holds them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take_weights(self, i: int, weights: Mapping[str, Tensor]) -> None:
         """Put such weights, as `seed_weights` gives them, in the place of the i-th seed's."""
-        raise NotImplementedError
 
     def buffers(self) -> dict[str, Tensor]:
         """What a checkpoint has to hold beside weights and moments: changed in place."""
