@@ -83,6 +83,8 @@ def test_the_strip_says_what_is_asked_with_an_example(visit: Visit) -> None:
     assert page.inner_text("#meaning") == "= 15, least significant first"
     page.click("#what summary")
     assert not page.is_visible("#what-task")
+    # The browser reports that it was closed a moment later; a page reloaded before that would not remember it.
+    page.wait_for_function("localStorage.getItem('looped-what') === 'closed'")
     page.reload()
     page.wait_for_selector(SETTLED)
     assert not page.is_visible("#what-task"), "it stays closed"
