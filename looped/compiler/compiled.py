@@ -1,12 +1,16 @@
-"""A program into a model: graph, layers, matrices; and the model's file with its card."""
+"""A program into a model: graph, layers, matrices; the model's file with its card; and its picture."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from io import BytesIO
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +21,7 @@ from looped import __version__, checkpoints, serial
 from looped.checkpoints import Metadata, Shapes
 from looped.compiler import emit
 from looped.compiler.attention import INDEX, SQUARE
-from looped.compiler.frontend import CLOCK, Control, Traced, always_steps, control, trace
+from looped.compiler.frontend import CLOCK, Control, Nodes, Traced, always_steps, control, trace
 from looped.compiler.graph import Domain, Node, refuse
 from looped.compiler.lower import Brought, LayerOp, Lowering, Sum
 from looped.fast.stacked import Prepared, StackedTransformer
@@ -89,12 +93,11 @@ def _assemble(program: Program, traced: Traced, control: Control, held: bool) ->
     return _model(program, traced, sections, end, named)
 
 
-def _leaves(traced: Traced, control: Control) -> dict[str, Node]:
+def _leaves(traced: Traced, control: Control) -> Nodes:
     """Everything that has a fixed place, flags first and among them `done` first: the relay tells those."""
     operations = traced.operations
-    domain = Domain.of([0])
-    for state in (traced.leaves, *traced.after):
-        domain = domain.join(traced.read_out(state).domain)
+    outputs = [traced.read_out(state).domain for state in (traced.leaves, *traced.after)]
+    domain = Domain.union([Domain.of([0]), *outputs])
     return {
         **{name: control.leaves[name] for name in reversed(control.flags)},
         ROW: traced.row,
@@ -106,36 +109,28 @@ def _leaves(traced: Traced, control: Control) -> dict[str, Node]:
     }
 
 
-def _values(
-    traced: Traced, control: Control, leaves: dict[str, Node], held: bool
-) -> tuple[dict[str, Node], dict[str, Node]]:
+def _values(traced: Traced, control: Control, leaves: Nodes, held: bool) -> tuple[Nodes, Nodes]:
     """The values of everything that changes, before the loop and after a step."""
     first = control.first | {f"state {name}": node for name, node in traced.first.items()}
-    after = {}
-    for name, value in traced.leaves.items():
+
+    def changed(old: Node, new: Callable[[Nodes], Node]) -> Node:
+        """What `new` makes of the state after the step that runs, or the old value when all is done."""
         for loop, state in reversed(list(enumerate(traced.after))):
-            value = _chosen(traced, control, loop, state[name], value)
-        after[name] = value
-    output = leaves[OUTPUT]
-    if held:
-        for loop, state in reversed(list(enumerate(traced.after))):
-            output = _chosen(traced, control, loop, traced.read_out(state), output)
-    else:
-        output = traced.read_out(after)
+            if len(control.flags) == 1:
+                old = traced.graph.choose(control.leaves["done"], old, new(state))
+            else:
+                old = traced.graph.choose(control.running(traced, loop), new(state), old)
+        return old
+
+    after = {name: changed(old, itemgetter(name)) for name, old in traced.leaves.items()}
+    output = changed(leaves[OUTPUT], traced.read_out) if held else traced.read_out(after)
     return first, control.after | {f"state {name}": node for name, node in after.items()} | {OUTPUT: output}
-
-
-def _chosen(traced: Traced, control: Control, loop: int, new: Node, old: Node) -> Node:
-    graph = traced.graph
-    if len(control.flags) == 1:
-        return graph.choose(control.leaves["done"], old, new)
-    return graph.choose(control.running(traced, loop), new, old)
 
 
 def _given(after: dict[str, Sum], ops: dict[str, LayerOp]) -> set[LayerOp]:
     """What stands in the state when a step begins: variables, and whatever is the same at every step."""
     given, seen = set(ops.values()), set()
-    work = [op for value in after.values() for _, op in value.terms]
+    work = [op for value in after.values() for op in value.ops]
     while work:
         op = work.pop()
         if op in seen:
@@ -144,15 +139,14 @@ def _given(after: dict[str, Sum], ops: dict[str, LayerOp]) -> set[LayerOp]:
         if op.invariant:
             given.add(op)
         else:
-            work += [inner for part in op.inputs() for _, inner in part.terms]
+            work += op.needs
     return given
 
 
 def _invariants(step: emit.Section, leaves: set[LayerOp]) -> list[LayerOp]:
-    parts = [part for op in step.slots for part in op.inputs()]
-    parts += [commit.value for commit in step.commits]
-    found = dict.fromkeys(op for part in parts for _, op in part.terms if op.invariant)
-    return [op for op in found if op not in leaves]
+    used = [op for made in step.slots for op in made.needs]
+    used += [op for commit in step.commits for op in commit.value.ops]
+    return list(dict.fromkeys(op for op in used if op.invariant and op not in leaves))
 
 
 def _model(
@@ -166,7 +160,7 @@ def _model(
     plans = [plan for layers, _ in sections for plan in layers]
     size = emit.head_size(plans)
     layouts = [emit.HeadLayout.of(layers, size) for layers, _ in sections]
-    heads = max(*(layout.heads for layout in layouts), math.ceil(end / size), 1)
+    heads = max(*(len(layout.each) for layout in layouts), math.ceil(end / size), 1)
     width = heads * size
     layouts = [layout.padded(heads) for layout in layouts]
     hidden = max([len(plan.units) for plan in plans] or [1])
@@ -215,7 +209,7 @@ def _check(program: Program, made: Assembled, most_width: int) -> None:
 
 def _reach(sections: list[dict[LayerOp, int]], width: int) -> emit.Reach:
     """What the entries of the state can hold at most, over all numbers that ever stand there."""
-    reach = emit.Reach(np.zeros(width), np.zeros(width, dtype=bool))
+    reach = emit.Reach(np.zeros(width), np.ones(width), np.zeros(width, dtype=bool))
     for known in sections:
         for op, place in known.items():
             span = max(abs(op.domain.low), abs(op.domain.high))
@@ -298,50 +292,112 @@ def compile_program(program: Program, longest: int = LONGEST, most_width: int = 
     tensors = {name: torch.full(slot.shape, slot.mean) for name, slot in layout.slots.items()}
     for name, value in made.weights.items():
         tensors[name] = torch.from_numpy(value).float()
-        if bool((tensors[name].double().numpy() != value).any()):
-            refuse(
-                "row-length",
-                f"a weight of {name} does not fit a file's float32",
-                function_place(program.prepare),
-            )
+        if not np.array_equal(tensors[name].double().numpy(), value):
+            detail = f"a weight of {name} does not fit a file's float32"
+            refuse("row-length", detail, function_place(program.prepare))
     return Compiled(made.config, layout.from_dict(tensors), _card(program, made, tensors))
 
 
 def _card(program: Program, made: Assembled, tensors: dict[str, Tensor]) -> CompiledCard:
     counted = {name: tensor for name, tensor in tensors.items() if name != "position" and "norm" not in name}
     config = made.config
+    same = ("precision", "before", "layers", "heads", "width")
     return CompiledCard(
-        program.name,
-        config.max_positions,
-        config.precision,
-        round(made.bits, 1),
-        config.before,
-        config.layers,
-        config.heads,
-        config.width,
-        sum(tensor.numel() for tensor in counted.values()),
-        sum(int((tensor != 0).sum()) for tensor in counted.values()),
-        tuple(made.variables.items()),
-        tuple(made.others.items()),
+        program=program.name,
+        max_length=config.max_positions,
+        bits=round(made.bits, 1),
+        parameters=sum(tensor.numel() for tensor in counted.values()),
+        nonzero=sum(int(tensor.count_nonzero()) for tensor in counted.values()),
+        variables=tuple(made.variables.items()),
+        others=tuple(made.others.items()),
+        **{name: getattr(config, name) for name in same},
     )
 
 
 def load(path: Path) -> Compiled:
     """A compiled model's file, verified."""
 
+    def parts(metadata: Metadata) -> tuple[ModelConfig, CompiledCard]:
+        config, card = "its configuration", "its card"
+        return (
+            serial.from_json(ModelConfig, serial.parse(metadata.get("config", ""), config), config),
+            serial.from_json(CompiledCard, serial.parse(metadata.get("card", ""), card), card),
+        )
+
     def check(metadata: Metadata, shapes: Shapes) -> None:
-        check_shapes(_config_in(metadata), shapes)
-        _card_in(metadata)
+        check_shapes(parts(metadata)[0], shapes)
 
     metadata, tensors = checkpoints.load(path, KIND, check, check_numbers)
-    config = _config_in(metadata)
-    return Compiled(config, Layout(config).from_dict(tensors), _card_in(metadata))
+    config, card = parts(metadata)
+    return Compiled(config, Layout(config).from_dict(tensors), card)
 
 
-def _card_in(metadata: Metadata) -> CompiledCard:
-    return serial.from_json(CompiledCard, serial.parse(metadata.get("card", ""), "its card"), "its card")
+# --- its picture ---------------------------------------------------------------------------------------------
+TITLES = {
+    "qkv": "queries, keys, values", "out": "attention's output", "up": "units", "down": "units' output",
+}  # fmt: skip
+WIDEST = 12  # positions of a question that can be drawn
 
 
-def _config_in(metadata: Metadata) -> ModelConfig:
-    text = metadata.get("config", "")
-    return serial.from_json(ModelConfig, serial.parse(text, "its configuration"), "its configuration")
+def draw(program: Program, made: Compiled, path: Path) -> None:
+    """Write an SVG with the matrices of the loop's layers and the state of the program's example, step by step."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG  # matplotlib takes a second to load
+    from matplotlib.figure import Figure
+
+    # entries of the state that have a name, by place
+    names = {place: name.removeprefix("state ") for name, place in (*made.card.others, *made.card.variables)}
+    weights, layers = Layout(made.config).to_dict(made.row), made.config.layers
+    row = program.row(program.example.split()[:WIDEST])
+    tokens, prepared = torch.from_numpy(row)[None, None], made.prepare()
+    steps = program.total(program.sizes(row.tolist()))
+    with torch.inference_mode():
+        first = made.model.embed(prepared, tokens)
+        states = [first, *made.model.unroll(prepared, tokens, steps)]
+    figure = Figure(figsize=(11, 2.6 * layers + 0.34 * len(names)), layout="constrained")
+    FigureCanvasSVG(figure)
+    grid = figure.add_gridspec(layers + 1, 4, height_ratios=[2.6] * layers + [0.34 * len(names)])
+    for layer in range(layers):
+        for column, (part, title) in enumerate(TITLES.items()):
+            axes = figure.add_subplot(grid[layer, column])
+            axes.set_title(f"layer {layer + 1}: {title}", fontsize=8)
+            _draw_matrix(axes, weights[f"layers.{layer}.{part}.weight"].numpy(), names, rows=column in (0, 2))
+    below = grid[layers, :].subgridspec(1, len(states), wspace=0.06)
+    for step, state in enumerate(states):
+        axes = figure.add_subplot(below[0, step])
+        axes.set_title(f"after step {step}" if step else "before the loop", fontsize=8)
+        axes.set_xticks(range(len(row)), program.vocab.decode(row.tolist()))
+        places = sorted(names)
+        _draw_state(axes, state[0, 0].numpy().T[places])
+        if step == 0:
+            axes.set_yticks(range(len(places)), [names[place] for place in places])
+    drawn = BytesIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
+    checkpoints.write(path, drawn.getvalue())
+
+
+def _draw_matrix(axes: Any, matrix: Any, names: dict[int, str], rows: bool) -> None:
+    """A matrix whose rows, or else its columns, are entries of the state; idle units and heads are left out."""
+    from matplotlib.colors import SymLogNorm
+
+    used = np.flatnonzero(np.abs(matrix).sum(0 if rows else 1))
+    largest = max(float(np.abs(matrix).max()), 1.0)
+    norm = SymLogNorm(0.5, vmin=-largest, vmax=largest)
+    shown = matrix[:, used] if rows else matrix[used]
+    axes.imshow(shown, cmap="RdBu", norm=norm, aspect="auto", interpolation="none")
+    axes.tick_params(labelsize=6, length=0)
+    (axes.set_xticks if rows else axes.set_yticks)([])
+    if rows:
+        axes.set_yticks(list(names), list(names.values()))
+    else:
+        axes.set_xticks(list(names), list(names.values()), rotation=90)
+
+
+def _draw_state(axes: Any, state: Any) -> None:
+    """Entries of a state, a number in every cell."""
+    shown = np.sign(state) * np.log1p(np.abs(state))
+    axes.imshow(shown, cmap="Blues", aspect="auto", vmin=-1, vmax=4, interpolation="none")
+    for i, row in enumerate(state):
+        for j, value in enumerate(row):
+            axes.text(j, i, f"{value:g}", ha="center", va="center", fontsize=6)
+    axes.tick_params(labelsize=6, length=0)
+    axes.set_yticks([])

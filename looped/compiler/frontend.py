@@ -1,12 +1,8 @@
 """A program as a graph: its functions run once on symbols, and the domains of its variables are found.
 
 A state variable's domain starts with what `prepare` gives; every step may add values, until no step adds any more.
-
-The number of steps of each loop is a polynomial in the sizes of the question, and the sizes are differences of the
-positions of the separators: of `1 0 1 + 1 1 0 >` `+` stands at 3 and `>` at 7, so the sizes are 3 and 7 - 3 - 1.
-A product of sizes comes from squares, which are looked up: position j knows j². A clock counts the steps; when it
-reaches the sum of the first k loops' steps, flag k goes up, and with the last one all is done. Only the last position
-has seen the whole question. The model's relay tells every position its flags.
+The number of steps of each loop is a polynomial in the sizes of the question; a clock counts the steps, and when it
+reaches the sum of the first k loops' steps, flag k goes up (`docs/compiler.md`, "When it is done").
 """
 
 from __future__ import annotations
@@ -21,7 +17,8 @@ import numpy as np
 
 from looped.compiler.attention import Equal, Operations, match
 from looped.compiler.graph import FLAG, Domain, Facts, Graph, Node, Symbol, refuse
-from looped.rasp.core import equals
+from looped.rasp.core import equals, full
+from looped.rasp.library import has_seen
 from looped.rasp.lint_rules import function_place
 from looped.rasp.program import ROW, Loop, Program, parameters
 from looped.rasp.sequence import Kind
@@ -30,6 +27,7 @@ MOST_VALUES = 1024  # of a state variable
 MOST_ROUNDS = 256  # of looking whether a step adds values
 
 Symbols = dict[str, Symbol]
+Nodes = dict[str, Node]
 Domains = dict[str, Domain]
 
 
@@ -40,10 +38,10 @@ class Traced:
     graph: Graph
     operations: Operations
     row: Node
-    leaves: dict[str, Node]
-    first: dict[str, Node]
-    after: tuple[dict[str, Node], ...]
-    read_out: Callable[[dict[str, Node]], Node]  # the output of a state
+    leaves: Nodes
+    first: Nodes
+    after: tuple[Nodes, ...]
+    read_out: Callable[[Nodes], Node]  # the output of a state
     names: tuple[str, ...]  # of the program's own variables; a square may go along with an index
 
 
@@ -53,39 +51,28 @@ def trace(program: Program, longest: int) -> Traced:
     domains: Domains | None = None
     for _ in range(MOST_ROUNDS):
         traced = _run(program, steps, longest, domains)
-        grown = {name: _joined(name, traced) for name in traced.names}
+        grown = {}
+        for name in traced.names:
+            states = (traced.first, traced.leaves, *traced.after)
+            grown[name] = Domain.union(state[name].domain for state in states)
         if grown == domains:
             return traced
         moving = [name for name in grown if domains is None or grown[name] != domains[name]]
         domains = grown
         if any(len(domain.values or ()) > MOST_VALUES for domain in grown.values()):
             break
-    step = next(
-        (
-            step
-            for step, state in zip(steps, traced.after, strict=True)
-            for name in moving
-            if state[name].domain != traced.leaves[name].domain
-        ),
-        program.prepare,
-    )
-    refuse(
-        "unbounded-domain",
-        f"step after step, {' and '.join(map(repr, moving))} may take new values",
-        function_place(step),
-    )
-
-
-def _joined(name: str, traced: Traced) -> Domain:
-    domain = traced.first[name].domain.join(traced.leaves[name].domain)
-    for state in traced.after:
-        domain = domain.join(state[name].domain)
-    return domain
+    new = [
+        step
+        for step, state in zip(steps, traced.after, strict=True)
+        if any(state[name].domain != traced.leaves[name].domain for name in moving)
+    ]
+    detail = f"step after step, {' and '.join(map(repr, moving))} may take new values"
+    refuse("unbounded-domain", detail, function_place([*new, program.prepare][0]))
 
 
 def _single_step(loop: Loop) -> Callable[..., Any]:
     if len(loop.parts) != 1 or isinstance(loop.parts[0], Loop):
-        inner = next(loop.steps())
+        inner = loop.steps()[0]
         refuse("loop-nesting", f"the loop of {inner.__name__} has several parts", function_place(inner))
     return loop.parts[0]
 
@@ -96,13 +83,13 @@ def _run(program: Program, steps: list[Callable[..., Any]], longest: int, domain
     operations = Operations(graph, longest)
     tokens = set(range(len(program.vocab))) - {program.vocab.pause}
     row = Symbol(graph, graph.leaf(ROW, Domain.of(tokens)), Kind.TOKEN)
-    graph.facts = _facts(program, operations, row)
+    graph.facts = _facts(program, row)
 
     def call(function: Callable[..., Any], state: Symbols) -> Any:
         known = {**state, ROW: row}
         return function(**{name: known[name] for name in parameters(function)})
 
-    def read_out(state: dict[str, Node]) -> Node:
+    def read_out(state: Nodes) -> Node:
         symbols = {name: Symbol(graph, state[name], first[name].kind) for name in first}
         output = call(program.readout, symbols)
         assert isinstance(output, Symbol)
@@ -146,18 +133,19 @@ def _add_squares(traced: Traced) -> None:
                 state[f"{name} squared"] = square(state[name])
 
 
-def _nodes(symbols: Symbols) -> dict[str, Node]:
+def _nodes(symbols: Symbols) -> Nodes:
     return {name: symbol.node for name, symbol in symbols.items()}
 
 
-def _facts(program: Program, operations: Operations, row: Symbol) -> Facts:
+def _facts(program: Program, row: Symbol) -> Facts:
     """How a row looks: symbols, with at most one kind of separator between, then `>`, then only `#`."""
     eoq, eos = program.vocab.eoq, program.vocab.eos
     separators = [program.vocab.id(name) for name in program.separators]
     symbols = set(row.node.domain.values or ()) - {eoq, eos, *separators}
 
     def past(mark: int) -> Node:
-        return operations.has_seen(row, operations.full(row, mark)).node
+        seen: Any = has_seen(row, full(row, mark))  # type: ignore[arg-type]
+        return seen.node  # type: ignore[no-any-return]
 
     if len(separators) != 1:
         seen = {(symbol, 0) for symbol in symbols | set(separators)} | {(eoq, 1), (eos, 1)}
@@ -177,9 +165,9 @@ Polynomial = dict[tuple[int, ...], float]
 class Control:
     """The clock and the flags: leaves of the graph, their first values, and their values after a step."""
 
-    leaves: dict[str, Node]
-    first: dict[str, Node]
-    after: dict[str, Node]
+    leaves: Nodes
+    first: Nodes
+    after: Nodes
     flags: tuple[str, ...]  # one a loop, the last of them: done
 
     def running(self, traced: Traced, loop: int) -> Node:
@@ -205,13 +193,9 @@ def control(program: Program, traced: Traced) -> Control:
     clock = graph.leaf(CLOCK, Domain(0, longest), invariant=False)
     leaves = {name: graph.leaf(name, FLAG, invariant=False) for name in flags}
     now = graph.affine([(1, clock), (-1, leaves["done"])], 1)
-    first = {
-        name: graph.compare(">=", graph.affine([(-1, end)])) for name, end in zip(flags, ends, strict=True)
-    }
-    after = {
-        name: graph.compare(">=", graph.affine([(1, now), (-1, end)]))
-        for name, end in zip(flags, ends, strict=True)
-    }
+    named = list(zip(flags, ends, strict=True))
+    first = {name: graph.compare(">=", graph.affine([(-1, end)])) for name, end in named}
+    after = {name: graph.compare(">=", graph.affine([(1, now), (-1, end)])) for name, end in named}
     return Control({CLOCK: clock, **leaves}, {CLOCK: graph.const(0), **first}, {CLOCK: now, **after}, flags)
 
 
@@ -230,12 +214,9 @@ def _sizes(program: Program, traced: Traced) -> list[Node]:
     marks = []
     for mark in ids:
         mark_match = match(row, Symbol(graph, graph.const(mark), Kind.TOKEN, mark), equals)
-        marks.append(operations.best(mark_match, operations.earliest(), [operations.index])[0])
-    starts: list[Node | None] = [None, *marks[:-1]]
-    return [
-        end if start is None else graph.affine([(1, end), (-1, start)], -1)
-        for start, end in zip(starts, marks, strict=True)
-    ]
+        marks.append(operations.best(mark_match, operations.earliest(), operations.index))
+    later = [graph.affine([(1, end), (-1, start)], -1) for start, end in itertools.pairwise(marks)]
+    return [marks[0], *later]
 
 
 def _evaluate(traced: Traced, sizes: list[Node], polynomial: Polynomial) -> Node:
@@ -259,12 +240,12 @@ def _evaluate(traced: Traced, sizes: list[Node], polynomial: Polynomial) -> Node
 def _squared(traced: Traced, x: Node) -> Node:
     """The square of a size, looked up at the position of that number."""
     operations = traced.operations
-    return operations.best(Equal(operations.index, x), operations.earliest(), [operations.index_squared])[0]
+    return operations.best(Equal(operations.index, x), operations.earliest(), operations.index_squared)
 
 
 def _polynomial(loop: Loop, parts: int) -> Polynomial:
     """The loop's number of steps as a polynomial, found from small sizes and tried on others."""
-    step = next(loop.steps())
+    step = loop.steps()[0]
     monomials: list[tuple[int, ...]] = [(), *((i,) for i in range(parts))]
     monomials += list(itertools.combinations_with_replacement(range(parts), 2))
     points = [tuple(1 + m.count(i) for i in range(parts)) for m in monomials]
@@ -275,22 +256,15 @@ def _polynomial(loop: Loop, parts: int) -> Polynomial:
     for sizes in _trials(parts):
         value = sum(c * _product(m, sizes) for m, c in polynomial.items())
         if value != loop.times(*sizes):
-            refuse(
-                "step-count",
-                f"the loop of {step.__name__} runs {loop.times(*sizes)} times for {sizes}",
-                function_place(step),
-            )
+            detail = f"the loop of {step.__name__} runs {loop.times(*sizes)} times for {sizes}"
+            refuse("step-count", detail, function_place(step))
     return polynomial
 
 
 def _trials(parts: int) -> list[tuple[int, ...]]:
     numbers = [1, 2, 3, 5, 9, 16, 33, 100, 257]
-    shifted: Callable[[int], list[int]] = lambda k: numbers[k:] + numbers[:k]  # noqa: E731
-    return [
-        tuple(column)
-        for k in range(3)
-        for column in zip(*(shifted(k * i) for i in range(parts)), strict=True)
-    ]
+    tried = itertools.product(range(3), range(len(numbers)))
+    return [tuple(numbers[(j + k * i) % len(numbers)] for i in range(parts)) for k, j in tried]
 
 
 def _product(monomial: tuple[int, ...], sizes: tuple[int, ...]) -> int:

@@ -17,6 +17,7 @@ Equal nodes are one node: whatever a program computes twice is computed once.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
@@ -24,18 +25,19 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from looped.errors import InputError
 from looped.rasp import library
 from looped.rasp.lint_rules import RULES, LegalityError, Place, RuleError, Violation, caller
-from looped.rasp.sequence import Kind, Seq, kind_of, unwrap
+from looped.rasp.sequence import COMPARE, Kind, Seq, kind_of, unwrap
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Array = NDArray[Any]
 TABLE_LIMIT = 1 << 12  # cells of a function's table
 FUSED = 256  # combinations of values that fused functions may have
+RUNNING = -1  # in the place of a head's band
 
 
 # --- what the compiler refuses, with rule, file and line: the rules of the language, and limits of its own -------
@@ -58,10 +60,8 @@ class CompileError(RuleError):
 
 def refuse(rule: str, detail: str, place: Place | None = None) -> NoReturn:
     """Raise a `CompileError` at a place, or at the program's line that is being traced."""
-    reason = LIMITS.get(rule) or RULES[rule]
-    raise CompileError(
-        Violation(rule, *(place or caller()), f"{detail} ({reason})"), located=place is not None
-    )
+    violation = Violation(rule, *(place or caller()), f"{detail} ({LIMITS.get(rule) or RULES[rule]})")
+    raise CompileError(violation, located=place is not None)
 
 
 def at_the_programs_line(operation: Callable[P, R]) -> Callable[P, R]:
@@ -98,11 +98,14 @@ class Domain:
         ordered = tuple(sorted({int(value) for value in values}))
         return cls(ordered[0], ordered[-1], ordered)
 
-    def join(self, other: Domain) -> Domain:
-        """All that one or the other holds."""
-        if self.values is not None and other.values is not None:
-            return Domain.of(self.values + other.values)
-        return Domain(min(self.low, other.low), max(self.high, other.high))
+    @classmethod
+    def union(cls, domains: Iterable[Domain]) -> Domain:
+        """All that one or another of them holds."""
+        domains = list(domains)
+        values = [each.values for each in domains if each.values is not None]
+        if len(values) == len(domains):
+            return cls.of(itertools.chain(*values))
+        return cls(min(each.low for each in domains), max(each.high for each in domains))
 
 
 FLAG = Domain.of((0, 1))
@@ -112,10 +115,12 @@ FLAG = Domain.of((0, 1))
 class HeadForm:
     """How a head weighs what it sees: a softmax over scores times `scale`, or the best key so far."""
 
-    band: int = 0  # positions it sees, itself included; 0 for all
-    running: bool = False
+    band: int = 0  # positions it sees, itself included; 0 for all, RUNNING for the best key so far
     scale: float = 1.0
     mean: bool = False  # several keys may share the weight
+
+
+Branches = tuple["Node", "Node", "Node"]  # flag, then, else
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +133,7 @@ class Node:
     data: Any = None  # the rest of what it is, by `op`
     invariant: bool = True  # the same at every step
     table: Array | None = None  # of a point: its values, one axis an argument
-    branches: tuple[Node, Node, Node] | None = None  # of a point that is a choice: flag, then, else
+    branches: Branches | None = None  # of a point that is a choice
 
     @property
     def size(self) -> int:
@@ -211,6 +216,9 @@ class Facts:
 
 
 # --- the graph -----------------------------------------------------------------------------------------------
+Terms = Iterable[tuple[float, Node]]  # of a weighted sum
+
+
 @dataclass
 class Graph:
     """All nodes made so far, each once."""
@@ -239,9 +247,7 @@ class Graph:
         values = (int(value),) if float(value).is_integer() else None
         return self._node("const", (), Domain(value, value, values), float(value))
 
-    def affine(
-        self, terms: Iterable[tuple[float, Node]], constant: float = 0.0, domain: Domain | None = None
-    ) -> Node:
+    def affine(self, terms: Terms, constant: float = 0.0, domain: Domain | None = None) -> Node:
         """A weighted sum; `domain` if more is known than the sum of the ranges."""
         sums: dict[Node, float] = {}
         for weight, node in terms:
@@ -260,11 +266,10 @@ class Graph:
         if len(kept) == 1 and kept[0][0] == 1 and constant == 0:
             return kept[0][1]
         ends = [sorted((weight * node.domain.low, weight * node.domain.high)) for weight, node in kept]
-        span = domain or Domain(
-            constant + sum(low for low, _ in ends), constant + sum(high for _, high in ends)
-        )
+        low, high = (constant + sum(side) for side in zip(*ends, strict=True))
         weights = tuple(weight for weight, _ in kept)
-        return self._node("affine", [node for _, node in kept], span, (weights, float(constant)))
+        data = (weights, float(constant))
+        return self._node("affine", [node for _, node in kept], domain or Domain(low, high), data)
 
     def compare(self, sign: str, x: Node) -> Node:
         """`x == 0` or `x >= 0` of an integer, as 0 or 1."""
@@ -275,22 +280,20 @@ class Graph:
             return self.const(1)
         return self._node("compare", (x,), FLAG, sign)
 
-    def point(
-        self, args: Sequence[Node], table: Array, branches: tuple[Node, Node, Node] | None = None
-    ) -> Node:
-        """The function with this table over the product of the arguments' domains."""
-        table = np.ascontiguousarray(table, dtype=np.int64)
+    def point(self, args: Sequence[Node], table: ArrayLike, branches: Branches | None = None) -> Node:
+        """The function with this table over the product of the arguments' domains, last argument fastest."""
+        left: Array = np.ascontiguousarray(table, dtype=np.int64).reshape([arg.size for arg in args])
         kept: list[Node] = []
         for axis in range(len(args) - 1, -1, -1):  # what does not matter is no argument
-            if (table == table.take([0], axis)).all():
-                table = table.take(0, axis)
+            if (left == left.take([0], axis)).all():
+                left = left.take(0, axis)
             else:
                 kept.insert(0, args[axis])
         if not kept:
-            return self.const(int(table))
-        if len(kept) == 1 and tuple(table.tolist()) == kept[0].domain.values:
+            return self.const(int(left))
+        if len(kept) == 1 and tuple(left.tolist()) == kept[0].domain.values:
             return kept[0]
-        return self._node("point", kept, self._values(kept, table), table=table, branches=branches)
+        return self._node("point", kept, self._values(kept, left), table=left, branches=branches)
 
     def _values(self, args: Sequence[Node], table: Array) -> Domain:
         """What a function can give, combinations left out that there cannot be."""
@@ -302,34 +305,25 @@ class Graph:
         behind = frontier(node, TABLE_LIMIT)
         return Domain.of(np.unique(evaluate(node, behind)[self.facts.possible(behind)]).tolist())
 
-    def apply(self, args: Sequence[Node], values: Array | Sequence[int]) -> Node:
-        """The function whose values over the product of the domains, last argument fastest, are given flat."""
-        return self.point(args, np.asarray(values).reshape([arg.size for arg in args]))
-
-    def choose(self, flag: Node, x: Node, y: Node) -> Node:
+    def choose(self, flag: Node, x: Node, y: Node | float) -> Node:
         """`x` where the flag is 1, `y` where it is 0."""
+        y = y if isinstance(y, Node) else self.const(y)
         if flag.domain.low == flag.domain.high:  # a constant, or a function that can give only one value
             return x if flag.domain.low else y
         if x is y:
             return x
         if x.finite and y.finite and 2 * x.size * y.size <= TABLE_LIMIT:
             xs, ys = np.array(x.domain.values), np.array(y.domain.values)
-            table = np.stack(
-                [
-                    np.broadcast_to(ys[None, :], (len(xs), len(ys))),
-                    np.broadcast_to(xs[:, None], (len(xs), len(ys))),
-                ]
-            )
+            table = np.stack(np.broadcast_arrays(ys[None, :], xs[:, None]))
             return self.point((flag, x, y), table, branches=(flag, x, y))
-        return self._node("choose", (flag, x, y), x.domain.join(y.domain))
+        return self._node("choose", (flag, x, y), Domain.union((x.domain, y.domain)))
 
     def read(self, form: HeadForm, pairs: Sequence[tuple[Node, Node]], value: Node) -> Node:
         """What a head brings that scores a key by the sum over pairs of query entry times key entry."""
         if value.op == "const":
             return value
-        flat = [node for pair in pairs for node in pair]
         domain = Domain(value.domain.low, value.domain.high) if form.mean else value.domain
-        return self._node("read", (value, *flat), domain, form)
+        return self._node("read", (value, *itertools.chain(*pairs)), domain, form)
 
     def floor(self, mean: Node, longest: int) -> Node:
         """The integer towards zero of a mean over at most `longest` integers."""
@@ -364,19 +358,16 @@ class Symbol:
 
 def _install_operators() -> None:
     """Give `Symbol` the operators of a sequence, each of them position by position."""
-    for name in ("add", "sub", "mul", "and_", "or_", "xor"):
-        function, plain = getattr(operator, name), name.strip("_")
-        setattr(Symbol, f"__{plain}__", lambda x, y, f=function: pointwise(f, x, y))
-        setattr(Symbol, f"__r{plain}__", lambda x, y, f=function: pointwise(f, y, x))
-    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
-        function = getattr(operator, name)
+    for name in ("add", "sub", "mul", "and", "or", "xor"):
+        function = getattr(operator, f"__{name}__")
+        setattr(Symbol, f"__r{name}__", lambda x, y, f=function: pointwise(f, y, x))
         setattr(Symbol, f"__{name}__", lambda x, y, f=function: pointwise(f, x, y))
+    for name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "invert"):
+        function = getattr(operator, name)
+        setattr(Symbol, f"__{name}__", lambda *args, f=function: pointwise(f, *args))
     for name in ("floordiv", "mod"):  # the divisor is a number of the program's text
         function = getattr(operator, name)
         setattr(Symbol, f"__{name}__", lambda x, y, f=function: pointwise(lambda values: f(values, y), x))
-    for name in ("neg", "invert"):
-        function = getattr(operator, name)
-        setattr(Symbol, f"__{name}__", lambda x, f=function: pointwise(f, x))
 
 
 def graph_of(*args: Symbol | int) -> Graph:
@@ -402,7 +393,7 @@ def pointwise(operation: Callable[..., Any], *args: Symbol | int) -> Symbol:
     result = operation(*[sequence(arg, next(grids)) if isinstance(arg, Symbol) else arg for arg in args])
     assert isinstance(result, Seq)
     table = np.broadcast_to(unwrap(result), (int(np.prod([node.size for node in nodes])),))
-    return Symbol(graph, graph.apply(nodes, table.astype(np.int64)), kind_of(result), result._constant)
+    return Symbol(graph, graph.point(nodes, table.astype(np.int64)), kind_of(result), result._constant)
 
 
 def check_table(nodes: list[Node]) -> None:
@@ -423,22 +414,15 @@ def _sample(arg: Symbol | int) -> Seq | int:
 
 
 # --- indices -----------------------------------------------------------------------------------------------
-_COMPARISONS: dict[Callable[..., Any], str] = {
-    operator.eq: "==",
-    operator.ne: "!=",
-    operator.lt: "<",
-    operator.le: "<=",
-    operator.gt: ">",
-    operator.ge: ">=",
-}
+_SIGNS = {function: sign for sign, function in COMPARE.items()}
 
 
 def _of_indices(operation: Callable[..., Any], *args: Symbol | int) -> Symbol:
     kind = kind_of(operation(*map(_sample, args)))  # the language's own rules, tried on one position
     graph = graph_of(*args)
     x, y = (node_of(graph, arg) for arg in args)
-    if operation in _COMPARISONS:
-        return Symbol(graph, compared(graph, _COMPARISONS[operation], x, y), kind)
+    if operation in _SIGNS:
+        return Symbol(graph, compared(graph, _SIGNS[operation], x, y), kind)
     return Symbol(graph, graph.affine([(1, x), (1 if operation is operator.add else -1, y)]), kind)
 
 
@@ -447,14 +431,13 @@ def compared(graph: Graph, sign: str, x: Node, y: Node) -> Node:
     ahead, behind = graph.affine([(1, x), (-1, y)]), graph.affine([(1, y), (-1, x)])
     if sign in ("==", "!="):
         same = graph.compare("==", ahead)
-        return same if sign == "==" else opposite(graph, same)
+        return same if sign == "==" else _opposite(graph, same)
     if sign in (">=", "<="):
         return graph.compare(">=", ahead if sign == ">=" else behind)
-    return opposite(graph, graph.compare(">=", behind if sign == ">" else ahead))
+    return _opposite(graph, graph.compare(">=", behind if sign == ">" else ahead))
 
 
-def opposite(graph: Graph, flag: Node) -> Node:
-    """1 where the flag is 0."""
+def _opposite(graph: Graph, flag: Node) -> Node:
     return graph.const(1 - flag.domain.low) if flag.op == "const" else graph.point((flag,), np.array([1, 0]))
 
 
@@ -463,21 +446,9 @@ def opposite(graph: Graph, flag: Node) -> Node:
 def where(condition: Symbol, x_if: Symbol | int, y_else: Symbol | int) -> Symbol:
     """`x_if` where the condition is true, `y_else` elsewhere."""
     graph = condition.graph
-    truth = sequence(condition, condition.node.domain.values or [0])
-    sides = [
-        Seq(np.broadcast_to(unwrap(side), unwrap(truth).shape), kind_of(side), side._constant)
-        if isinstance(side, Seq)
-        else side
-        for side in (_sample(x_if), _sample(y_else))
-    ]
-    kind = kind_of(library.where(truth, *sides))
-    node = graph.choose(condition.node, node_of(graph, x_if), node_of(graph, y_else))
-    return Symbol(graph, node, kind)
-
-
-def flagged(graph: Graph, flag: Node, x: Node, default: int) -> Node:
-    """`x` where the flag is 1, a constant elsewhere."""
-    return graph.choose(flag, x, graph.const(default))
+    truth = sequence(condition, [condition.node.domain.low])
+    kind = kind_of(library.where(truth, _sample(x_if), _sample(y_else)))
+    return Symbol(graph, graph.choose(condition.node, node_of(graph, x_if), node_of(graph, y_else)), kind)
 
 
 _install_operators()

@@ -1,11 +1,8 @@
-"""Nodes into what a layer can do: heads, step functions and choices. Knows no matrices.
+"""Nodes into what a layer can do: heads, and units of a feed-forward part. Knows no matrices.
 
-A `LayerOp` is a number that will stand in the state:
-
-    Given    something given: a token's id, an index, a variable
-    Brought  what a head brings
-    Steps    a function of one weighted sum z: a value at the far left, and a jump at each threshold
-    Mux      one of several values, by flags: each value passes where its flags are as they should be
+A `LayerOp` is a number that will stand in the state: given (a token's id, an index, a variable), brought by a head, or
+computed by units. Units compute step functions (a value at the far left, and a jump at each threshold) and choices (of
+several values the one whose flags are as they should be).
 
 Everything else is a weighted sum of such numbers, taken where it is needed. A function of several variables is one of
 a single number, their values being its digits. A chain of functions over small domains becomes one function, so that
@@ -17,14 +14,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from looped.compiler.graph import FUSED, Array, Domain, Graph, HeadForm, Node, evaluate, frontier
+from looped.compiler.graph import FUSED, Array, Domain, Graph, HeadForm, Node, evaluate, frontier, values_of
 
 MOST_FLAGS = 6  # of one choice
 DIGIT_ORDERS = 120  # orders of the digits that are tried
+Jumps = tuple[tuple[float, float], ...]  # thresholds in rising order, each with what the function rises by
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,15 @@ class Sum:
     terms: tuple[tuple[float, LayerOp], ...] = ()
     constant: float = 0.0
 
-    def plus(self, other: Sum, weight: float = 1.0) -> Sum:
-        """This sum and a multiple of another."""
+    @property
+    def ops(self) -> list[LayerOp]:
+        """What is summed."""
+        return [op for _, op in self.terms]
+
+    def plus(self, other: Sum | float, weight: float = 1.0) -> Sum:
+        """This sum and a multiple of another, or of a constant."""
+        if not isinstance(other, Sum):
+            return Sum(self.terms, self.constant + weight * other)
         weights = {op: own for own, op in self.terms}
         for own, op in other.terms:
             weights[op] = weights.get(op, 0.0) + weight * own
@@ -48,63 +53,36 @@ class LayerOp:
     """A number in the state."""
 
     domain: Domain
-    invariant: bool
-    name: str = ""  # of something given
+    invariant: bool  # the same at every step
+    parts: tuple[Sum, ...] = ()  # what it is computed from; nothing if it is given
 
-    def inputs(self) -> tuple[Sum, ...]:
-        """What it is computed from."""
-        return ()
+    parity: ClassVar[int] = 1  # of its slots: attention of layer i is slot 2i, the feed-forward part 2i + 1
+
+    @property
+    def needs(self) -> list[LayerOp]:
+        """The numbers it is computed from."""
+        return [op for part in self.parts for op in part.ops]
+
+    def slot_after(self, slot: int) -> int:
+        """The first slot after this one in which it can be computed."""
+        return slot + 1 + (slot + 1 + self.parity) % 2
 
 
 @dataclass(frozen=True, eq=False)
 class Brought(LayerOp):
-    """What a head brings."""
+    """What a head brings; its parts are query, key, query, key, …, value."""
 
+    parity = 0
     form: HeadForm = field(default_factory=HeadForm)
-    pairs: tuple[tuple[Sum, Sum], ...] = ()
-    value: Sum = field(default_factory=Sum)
-
-    def inputs(self) -> tuple[Sum, ...]:
-        """Queries, keys and the value."""
-        return (*(part for pair in self.pairs for part in pair), self.value)
 
 
 @dataclass(frozen=True, eq=False)
-class Steps(LayerOp):
-    """A step function of a sum: `base`, and more by each jump from its threshold on.
+class Computed(LayerOp):
+    """What units add up to: relu of each sum times its weight, and a constant."""
 
-    A threshold has a ramp before it, from `ramp[0]` to `ramp[1]` below; nothing ever stands on a ramp.
-    """
-
-    z: Sum = field(default_factory=Sum)
+    units: tuple[tuple[Sum, float], ...] = ()
     base: float = 0.0
-    jumps: tuple[tuple[float, float], ...] = ()
-    ramp: tuple[float, float] = (0.75, 0.25)
-
-    def inputs(self) -> tuple[Sum, ...]:
-        """The sum."""
-        return (self.z,)
-
-
-@dataclass(frozen=True, eq=False)
-class Way:
-    """One way through a choice: flags and what each must be, and the value that then passes."""
-
-    flags: tuple[tuple[Sum, bool], ...]
-    value: Sum
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, eq=False)
-class Mux(LayerOp):
-    """The value of the one way whose flags are as they must be."""
-
-    ways: tuple[Way, ...] = ()
-
-    def inputs(self) -> tuple[Sum, ...]:
-        """Flags and values."""
-        return tuple(part for way in self.ways for part in (*(flag for flag, _ in way.flags), way.value))
+    cost: int = 0  # by which a step function and a choice that do the same are compared
 
 
 class Lowering:
@@ -122,38 +100,35 @@ class Lowering:
         return self._done[node]
 
     def _leaf(self, node: Node) -> Sum:
-        name = node.data[0]
-        return _alone(LayerOp(node.domain, node.invariant, name))
+        return _alone(LayerOp(node.domain, node.invariant))
 
     def _const(self, node: Node) -> Sum:
         return Sum((), node.domain.low)
 
     def _affine(self, node: Node) -> Sum:
         weights, constant = node.data
+        return self._weighted(weights, node.args, constant)
+
+    def _weighted(self, weights: Sequence[float], args: Sequence[Node], constant: float = 0.0) -> Sum:
         total = Sum((), constant)
-        for weight, arg in zip(weights, node.args, strict=True):
+        for weight, arg in zip(weights, args, strict=True):
             total = total.plus(self(arg), weight)
         return total
 
     def _read(self, node: Node) -> Sum:
-        assert isinstance(node.data, HeadForm)
-        value, *rest = map(self, node.args)
-        pairs = tuple(zip(rest[::2], rest[1::2], strict=True))
-        return _alone(Brought(node.domain, node.invariant, "", node.data, pairs, value))
+        value, *scores = map(self, node.args)
+        return _alone(Brought(node.domain, node.invariant, (*scores, value), node.data))
 
     def _compare(self, node: Node) -> Sum:
         jumps = ((0.0, 1.0),) if node.data == ">=" else ((0.0, 1.0), (1.0, -1.0))
-        return _alone(Steps(node.domain, node.invariant, "", self(node.args[0]), 0.0, jumps))
+        return _steps(node, self(node.args[0]), 0.0, jumps)
 
     def _floor(self, node: Node) -> Sum:
-        assert isinstance(node.data, int)
-        assert node.domain.values is not None
         fine = 1.0 / 2 ** int(np.ceil(np.log2(node.data)))
-        low, *rest = node.domain.values
+        low, *rest = node.domain.values or ()
         # Towards zero: above it, value k begins at k; below it, just after k - 1.
         jumps = tuple((float(k) if k > 0 else k - 1 + fine, 1.0) for k in rest)
-        ramp = (0.75 * fine, 0.25 * fine)
-        return _alone(Steps(node.domain, node.invariant, "", self(node.args[0]), float(low), jumps, ramp))
+        return _steps(node, self(node.args[0]), float(low), jumps, fine)
 
     # --- functions over finite domains -----------------------------------------------------------------------
     def _point(self, node: Node) -> Sum:
@@ -164,46 +139,33 @@ class Lowering:
         values = evaluate(node, args)
         straight = _straight(args, values)
         if straight is not None:
-            total = Sum((), straight[-1])
-            for weight, arg in zip(straight, args, strict=False):
-                total = total.plus(self(arg), weight)
-            return total
-        steps = _alone(Steps(node.domain, node.invariant, "", *self._digits(args, values)))
+            weights, constant = straight
+            return self._weighted(weights, args, constant)
+        steps = _steps(node, *self._digits(args, values))
         if node.branches is None:
             return steps
         choice = self._choose(node)
-        return min(steps, choice, key=lambda way: (self._slot(way, node), _units(way)))
+        return min(steps, choice, key=lambda way: (self._slot(way, node), _cost(way)))
 
     def _slot(self, total: Sum, root: Node) -> int:
         """In which slot a sum is there at the earliest; what is the same at every step is there before a step."""
-        return max([self._op_slot(op, root.invariant) for _, op in total.terms], default=-1)
+        return max([self._op_slot(op, root.invariant) for op in total.ops], default=-1)
 
     def _op_slot(self, op: LayerOp, invariant: bool) -> int:
         if (op, invariant) not in self._slots:
-            inputs = [inner for part in op.inputs() for _, inner in part.terms]
-            after = max([self._op_slot(inner, invariant) for inner in inputs], default=-1) + 1
-            early = bool(op.name) or (op.invariant and not invariant)
-            even = isinstance(op, Brought)
-            self._slots[op, invariant] = -1 if early else after + ((after % 2 == 0) != even)
+            ready = max([self._op_slot(inner, invariant) for inner in op.needs], default=-1)
+            early = not op.parts or (op.invariant and not invariant)
+            self._slots[op, invariant] = -1 if early else op.slot_after(ready)
         return self._slots[op, invariant]
 
-    def _digits(
-        self, args: Sequence[Node], values: Array
-    ) -> tuple[Sum, float, tuple[tuple[float, float], ...]]:
+    def _digits(self, args: Sequence[Node], values: Array) -> tuple[Sum, float, Jumps]:
         """The weights of the arguments that make the function a step function with the fewest jumps."""
-        grids = np.meshgrid(*(np.array(arg.domain.values) for arg in args), indexing="ij")
-        possible = self.graph.facts.possible(args)
-        best: tuple[list[float], float, tuple[tuple[float, float], ...]] | None = None
-        for weights in _codes(args):
-            code = sum(weight * grid for weight, grid in zip(weights, grids, strict=True))
-            jumps = _jumps(np.asarray(code)[possible], values[possible])
-            if jumps is not None and (best is None or len(jumps[1]) < len(best[2])):
-                best = (weights, *jumps)
-        assert best is not None
-        total = Sum()
-        for weight, arg in zip(best[0], args, strict=True):
-            total = total.plus(self(arg), weight)
-        return total, best[1], best[2]
+        grids, possible = values_of(args), self.graph.facts.possible(args).reshape(-1)
+        results = values.reshape(-1)[possible]
+        found = ((weights, _jumps(np.dot(weights, grids)[possible], results)) for weights in _codes(args))
+        told_apart = [(weights, *jumps) for weights, jumps in found if jumps is not None]
+        weights, base, at, rises = min(told_apart, key=lambda each: len(each[2]))
+        return self._weighted(weights, args), base, tuple(zip(at.tolist(), rises.tolist(), strict=True))
 
     # --- choices ------------------------------------------------------------------------------------------------
     def _choose(self, node: Node) -> Sum:
@@ -213,12 +175,24 @@ class Lowering:
         for assignment in itertools.product((False, True), repeat=len(flags)):
             leaf = _follow(tree, dict(zip(flags, assignment, strict=True)))
             chosen.setdefault(leaf, set()).add(assignment)
-        ways = []
+        parts: list[Sum] = []
+        units: list[tuple[Sum, float]] = []
+        ways = 0
         for leaf, cubes in chosen.items():
+            low, high = leaf.domain.low, leaf.domain.high
             for cube in _merged(cubes):
-                fixed = tuple((self(f), bool(v)) for f, v in zip(flags, cube, strict=True) if v is not None)
-                ways.append(Way(fixed, self(leaf), leaf.domain.low, leaf.domain.high))
-        return _alone(Mux(node.domain, node.invariant, "", tuple(ways)))
+                ways += 1
+                missed = Sum()  # how many flags are not as they must be
+                for flag, wanted in zip(flags, cube, strict=True):
+                    if wanted is not None:
+                        parts.append(self(flag))
+                        missed = missed.plus(Sum((), 1.0).plus(parts[-1], -1.0) if wanted else parts[-1])
+                parts.append(self(leaf))
+                if high > low:
+                    units.append((parts[-1].plus(-low).plus(missed, low - high), 1.0))
+                if low:
+                    units.append((Sum((), 1.0).plus(missed, -1.0), low))
+        return _alone(Computed(node.domain, node.invariant, tuple(parts), tuple(units), cost=2 * ways))
 
     def _tree(self, node: Node, root: Node, flags: list[Node]) -> Any:
         """A choice within choices as (condition, its flags, then, else); what is none, or takes too many, is a leaf."""
@@ -243,27 +217,23 @@ class Lowering:
             return condition, x, y
         if node.op != "point":
             return None
-        if node.branches is not None and (
-            node is root or all(_is_flag(f) for f in _flags_of(node.branches[0], root))
-        ):
-            return node.branches
+        own = node.branches
+        if own is not None and (node is root or all(map(_is_flag, _flags_of(own[0], root)))):
+            return own
         args = frontier(node, 0)
         inner = args[0].args if args[0].op == "choose" else args[0].branches
         if len(args) == 1 and inner is not None:
             values = dict(zip(args[0].domain.values or (), evaluate(node, args).tolist(), strict=True))
-            condition, *sides = inner
-            x, y = (
-                self.graph.apply([side], [values.get(v, 0) for v in side.domain.values or ()])
-                for side in sides
-            )
-            return condition, x, y
-        return node.branches
+            tables = [[values.get(v, 0) for v in side.domain.values or ()] for side in inner[1:]]
+            x, y = (self.graph.point([side], table) for side, table in zip(inner[1:], tables, strict=True))
+            return inner[0], x, y
+        return own
 
 
-def _units(total: Sum) -> int:
-    """How many units of a feed-forward part it takes."""
-    op = total.terms[0][1]
-    return 2 * len(op.jumps) if isinstance(op, Steps) else 2 * len(op.ways) if isinstance(op, Mux) else 1
+def _cost(total: Sum) -> int:
+    op = total.ops[0]
+    assert isinstance(op, Computed)
+    return op.cost
 
 
 def _is_flag(node: Node) -> bool:
@@ -274,22 +244,29 @@ def _alone(op: LayerOp) -> Sum:
     return Sum(((1.0, op),))
 
 
-def _straight(args: Sequence[Node], values: Array) -> list[float] | None:
+def _steps(node: Node, z: Sum, base: float, jumps: Jumps, fine: float = 1.0) -> Sum:
+    """A step function of a sum: `base`, and more by each jump from its threshold on.
+
+    Two units make a jump, with a ramp from ¾ to ¼ of the finest step before the threshold; nothing stands on a ramp.
+    """
+    far, near, slope = 0.75 * fine, 0.25 * fine, 2.0 / fine
+    units = tuple(
+        (Sum().plus(z, slope).plus(slope * (offset - threshold)), sign * jump)
+        for threshold, jump in jumps
+        for offset, sign in ((far, 1.0), (near, -1.0))
+    )
+    return _alone(Computed(node.domain, node.invariant, (z,), units, base, cost=len(units)))
+
+
+def _straight(args: Sequence[Node], values: Array) -> tuple[list[float], float] | None:
     """Whole weights and a constant, if the function is a weighted sum of its arguments."""
-    weights: list[float] = []
+    weights = []
     for axis, arg in enumerate(args):
-        ends = np.array(arg.domain.values)
-        if len(ends) < 2:
-            weights.append(0.0)
-            continue
-        line = values.take(0, axis=axis).reshape(-1)[0], values.take(1, axis=axis).reshape(-1)[0]
-        weights.append(float(line[1] - line[0]) / float(ends[1] - ends[0]))
-    if any(not weight.is_integer() for weight in weights):
-        return None
-    grids = np.meshgrid(*(np.array(arg.domain.values) for arg in args), indexing="ij")
-    total = np.asarray(sum(weight * grid for weight, grid in zip(weights, grids, strict=True)))
-    rest = values - total
-    return [*weights, float(rest.reshape(-1)[0])] if (rest == rest.reshape(-1)[0]).all() else None
+        first, line = arg.domain.values or (), np.moveaxis(values, axis, 0).reshape(arg.size, -1)[:, 0]
+        weights.append(float(line[1] - line[0]) / (first[1] - first[0]) if arg.size > 1 else 0.0)
+    rest = values.reshape(-1) - np.dot(weights, values_of(args))
+    straight = all(weight.is_integer() for weight in weights) and (rest == rest[0]).all()
+    return (weights, float(rest[0])) if straight else None
 
 
 def _codes(args: Sequence[Node]) -> list[list[float]]:
@@ -306,15 +283,15 @@ def _codes(args: Sequence[Node]) -> list[list[float]]:
     return found
 
 
-def _jumps(code: Array, values: Array) -> tuple[float, tuple[tuple[float, float], ...]] | None:
-    """First value and jumps of a function of the code; None if a code has two values."""
+def _jumps(code: Array, values: Array) -> tuple[float, Array, Array] | None:
+    """First value, thresholds and rises of a function of the code; None if a code has two values."""
     order = np.argsort(code, kind="stable")
-    code, values = code[order], values[order]
-    same = code[1:] == code[:-1]
-    if (values[1:] != values[:-1])[same].any():
+    code, values = code[order], values[order].astype(float)
+    rises = np.diff(values)
+    if rises[code[1:] == code[:-1]].any():
         return None
-    at = np.flatnonzero(values[1:] != values[:-1]) + 1
-    return float(values[0]), tuple((float(code[i]), float(values[i] - values[i - 1])) for i in at)
+    at = np.flatnonzero(rises)
+    return float(values[0]), code[at + 1], rises[at]
 
 
 # --- choices ---------------------------------------------------------------------------------------------------

@@ -1,22 +1,16 @@
 """Do a model's states hold the program's variables? A linear probe for each variable after each step.
 
 The interpreter says what each variable is at every position after step t; a linear map from the model's state after
-step t is fitted to that on some rows, and tried on others. Beside its accuracy stands what the input token alone
-gives away: the share that is right when every position is given its token's commonest value. Three controls tell what
-else a high accuracy may come from:
+step t is fitted to that on half of the rows, and tried on the others. Beside its accuracy stand what the input token
+alone gives away and three controls: the same fit from the embedded input, from the states of fresh weights, and to the
+variables of another row. Only positions count at which a variable is not the same in all rows.
 
-    input        the same fit from the embedded input, before any step
-    untrained    the same fit from the states of a model of the same shape with fresh weights: what looping mixes in
-    shuffled     the same fit to the variables of another row: what a position gives away whatever the row holds
-
-Only positions count at which a variable is not the same in all rows: a constant says nothing about a model.
-
-Knows programs and models, not where either comes from. Shapes: R rows, L positions, D width.
+Shapes: R rows, L positions, D width.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -31,6 +25,8 @@ from looped.rasp.attention import Array
 from looped.rasp.program import Program, read_out, unroll
 from looped.rasp.sequence import unwrap
 
+Rows = Int[Tensor, "R L"]
+States = Float[Tensor, "R L D"]
 RIDGE = 1e-6  # keeps the maps finite where classes can be told apart without a mistake
 ROUNDS = 60  # of the fit, which has converged by then
 IDLE = 1e-12  # share of the largest variance below which a direction of the state counts as none
@@ -55,7 +51,7 @@ def probe(
     program: Program,
     model: SeedModel,
     weights: SeedWeights,
-    rows: Int[Tensor, "R L"],
+    rows: Rows,
     steps: int,
     controls: bool = False,
     answer_only: bool = False,
@@ -87,17 +83,12 @@ def probe(
             open_ = first + _open(truth[:, first:])
             truth = truth[:, open_]
             wanted = torch.from_numpy(truth)
-            each = Decoded(name, step, _linear(h[:, open_], wanted), _from_token(plain[:, open_], truth))
+            fits = {"accuracy": (h, wanted)}
             if controls:
-                each = replace(
-                    each,
-                    from_input=_linear(embedded[:, open_], wanted),
-                    untrained=_linear(aimless[i][:, open_], wanted),
-                    shuffled=_linear(
-                        h[:, open_], wanted.roll(1, 0)
-                    ),  # rows are drawn alike: any other's will do
-                )
-            found.append(each)
+                fits |= {"from_input": (embedded, wanted), "untrained": (aimless[i], wanted)}
+                fits["shuffled"] = h, wanted.roll(1, 0)  # rows are drawn alike: any other's variables will do
+            rates = {field: _linear(state[:, open_], values) for field, (state, values) in fits.items()}
+            found.append(Decoded(name, step, from_token=_from_token(plain[:, open_], truth), **rates))
     return found
 
 
@@ -111,9 +102,7 @@ class Spoken:
     begun: float  # share of the answer that is right from its beginning to the first mistake
 
 
-def spoken(
-    program: Program, model: SeedModel, weights: SeedWeights, rows: Int[Tensor, "R L"], steps: int
-) -> list[Spoken]:
+def spoken(program: Program, model: SeedModel, weights: SeedWeights, rows: Rows, steps: int) -> list[Spoken]:
     """Compare what is read out after each of the first steps with the program's output and with the answer."""
     plain = rows.cpu().numpy()
     start = plain[0].tolist().index(program.vocab.eoq)
@@ -136,15 +125,13 @@ def _open(truth: Array) -> Array:
     return found if len(found) else np.arange(truth.shape[1])
 
 
-def _states(
-    model: SeedModel, weights: SeedWeights, rows: Int[Tensor, "R L"], steps: int
-) -> list[Float[Tensor, "R L D"]]:
+def _states(model: SeedModel, weights: SeedWeights, rows: Rows, steps: int) -> list[States]:
     """The states after each step, not finite ones made so."""
     with torch.no_grad():
         return [h[0].nan_to_num() for h in model.unroll(weights, rows[None], steps)]
 
 
-def _linear(h: Float[Tensor, "R L D"], truth: Int[Tensor, "R L"]) -> float:
+def _linear(h: States, truth: Rows) -> float:
     """Accuracy on the second half of the rows of a logistic regression, fitted on the first."""
     half = len(h) // 2
     classes, codes = np.unique(truth.cpu().numpy(), return_inverse=True)

@@ -9,8 +9,8 @@ Equality needs less. For every query, the earlier keys equal to it: how many, th
     keys     3 1 3 2        number  1 0 2 0        first  0 -1 0 -1        last  0 -1 2 -1
     queries  3 2 3 9
 
-Few different values are compared one by one, n cells each. Many are sorted, so that equal keys and queries lie side
-by side in order of position, and running counts and positions give the same answer.
+Few different values are compared one by one, n cells each. Many are sorted, so that equal keys lie side by side in
+order of position, and a search for the query finds the first, the last and how many.
 """
 
 from __future__ import annotations
@@ -75,11 +75,6 @@ class Dense:
 
     cells: Array
 
-    @property
-    def positions(self) -> int:
-        """The length of the rows."""
-        return int(self.cells.shape[-1])
-
     def width(self) -> Array:
         """How many keys each query selects."""
         return np.asarray(self.cells.sum(axis=-1))
@@ -103,11 +98,6 @@ class ByValue:
     table: Array
     keys: Distinct
     queries: Distinct
-
-    @property
-    def positions(self) -> int:
-        """The length of the rows."""
-        return int(self.keys.codes.shape[-1])
 
     def width(self) -> Array:
         """How many keys each query selects."""
@@ -142,47 +132,40 @@ def _mean(total: Array, width: Array, default: int) -> Array:
 # --- equal keys ------------------------------------------------------------------------------------------
 def number(keys: Array, queries: Array) -> Array:
     """How many keys at or before each query are equal to it."""
-    few = _few_values(keys, queries)
-    if few is None:
-        return _sorted(keys, queries).number
-    return at_codes(np.cumsum(hot(few.keys), axis=-1, dtype=np.int64), few.queries)
+    coded, asked, few = _coded(keys, queries)
+    if not few:
+        return _sorted(coded, asked).number
+    return at_codes(np.cumsum(hot(coded), axis=-1, dtype=np.int64), asked)
 
 
 def first(keys: Array, queries: Array) -> Array:
     """Where the first key equal to each query stands, if at or before it; else -1."""
-    few = _few_values(keys, queries)
-    if few is None:
-        return _sorted(keys, queries).first
-    where = hot(few.keys)
+    coded, asked, few = _coded(keys, queries)
+    if not few:
+        return _sorted(coded, asked).first
+    where = hot(coded)
     n = where.shape[-1]
     earliest = np.where(where.any(axis=-1), where.argmax(axis=-1), n)
-    found = earliest[np.arange(len(where))[:, None], rows_of(few.queries.codes)].reshape(
-        few.queries.codes.shape
-    )
+    found = np.take_along_axis(earliest, rows_of(asked.codes), axis=-1).reshape(asked.codes.shape)
     return np.where(found <= np.arange(n), found, -1)
 
 
 def last(keys: Array, queries: Array) -> Array:
     """Where the last key equal to each query stands at or before it; else -1."""
-    few = _few_values(keys, queries)
-    if few is None:
-        return _sorted(keys, queries).last
-    where = hot(few.keys)
+    coded, asked, few = _coded(keys, queries)
+    if not few:
+        return _sorted(coded, asked).last
+    where = hot(coded)
     latest = np.maximum.accumulate(np.where(where, np.arange(where.shape[-1]), -1), axis=-1)
-    return at_codes(latest, few.queries)
+    return at_codes(latest, asked)
 
 
-class _Few(NamedTuple):
-    keys: Distinct
-    queries: Distinct  # coded like the keys
-
-
-def _few_values(keys: Array, queries: Array) -> _Few | None:
+def _coded(keys: Array, queries: Array) -> tuple[Distinct, Distinct, bool]:
+    """Keys and queries as codes of the same values, and whether those are few."""
     keys, queries = np.broadcast_arrays(keys, queries)
     values, codes = distinct(np.stack([keys, queries]).astype(np.int64))
-    if len(values) > _FEW or len(values) * keys.size > _CELLS:
-        return None
-    return _Few(Distinct(values, codes[0]), Distinct(values, codes[1]))
+    few = len(values) <= _FEW and len(values) * keys.size <= _CELLS
+    return Distinct(values, codes[0]), Distinct(values, codes[1]), few
 
 
 class _Matches(NamedTuple):
@@ -191,35 +174,13 @@ class _Matches(NamedTuple):
     last: Array
 
 
-def _sorted(keys: Array, queries: Array) -> _Matches:
-    keys, queries = np.broadcast_arrays(keys, queries)
-    shape, n = keys.shape, keys.shape[-1]
-    keys, queries = keys.reshape(-1, n).astype(np.int64), queries.reshape(-1, n).astype(np.int64)
-    rows = len(keys)
-    # One event a key and one a query, ordered by value, position, and keys before queries.
-    value = np.concatenate([keys, queries], axis=1)
-    is_key = np.arange(2 * n) < n
-    at = (np.arange(2 * n) % n) * 2 + ~is_key
-    order = np.argsort((value - value.min()) * (2 * n) + at, axis=1)
-    row = np.arange(rows)[:, None]
-    value, at, key = value[row, order], at[order], is_key[order]
-    place = np.broadcast_to(np.arange(2 * n), value.shape)
-    fresh = np.ones(value.shape, dtype=bool)
-    fresh[:, 1:] = value[:, 1:] != value[:, :-1]
-    start = np.maximum.accumulate(np.where(fresh, place, 0), axis=1)  # where the run of equal values begins
-    so_far = np.cumsum(key, axis=1)
-    count = so_far - (so_far - key)[row, start]
-    latest = np.maximum.accumulate(np.where(key, place, -1), axis=1)
-    earliest = np.maximum.accumulate(np.where(key & (count == 1), place, -1), axis=1)
-    position = at // 2
-    found = np.stack(
-        [
-            count,
-            np.where(count > 0, position[row, earliest], -1),
-            np.where(count > 0, position[row, latest], -1),
-        ]
-    )
-    out = np.empty((3, rows, n), dtype=np.int64)
-    query_rows, query_places = np.nonzero(~key)
-    out[:, query_rows, position[query_rows, query_places]] = found[:, query_rows, query_places]
-    return _Matches(*out.reshape(3, *shape))
+def _sorted(keys: Distinct, queries: Distinct) -> _Matches:
+    """Keys in order of row, value and position: the matches of a query lie side by side."""
+    n, position = keys.codes.shape[-1], np.arange(keys.codes.shape[-1])
+    row = np.arange(keys.codes.size // n).reshape(*keys.codes.shape[:-1], 1) * len(keys.values)
+    ordered = np.sort(((row + keys.codes) * n + position).reshape(-1))
+    begin = (row + queries.codes) * n
+    low, high = np.searchsorted(ordered, begin), np.searchsorted(ordered, begin + position, side="right")
+    earliest, latest = (ordered.take(at, mode="clip") % n for at in (low, high - 1))
+    found = low < high
+    return _Matches(high - low, np.where(found, earliest, -1), np.where(found, latest, -1))

@@ -16,22 +16,15 @@ from collections.abc import Callable
 import numpy as np
 
 from looped.errors import InputError
-from looped.rasp.attention import Array, ByValue, Dense, Distinct, distinct, rows_of
+from looped.rasp import sequence
+from looped.rasp.attention import Array, ByValue, Dense, distinct, rows_of
 from looped.rasp.lint_rules import refuse
-from looped.rasp.sequence import (
-    COMPARE,
-    OPERATIONS,
-    Kind,
-    Seq,
-    compare,
-    kind_of,
-    need_same,
-    operation,
-    recording,
-    token,
-    unwrap,
-)
+from looped.rasp.sequence import Kind, Seq, kind_of, need_same, operation, unwrap
 
+__all__ = [
+    "Selector", "aggregate", "equals", "full", "geq", "gt", "indices", "kqv", "leq", "lt", "sel_width",
+    "select", "seq_map", "tok_map",
+]  # fmt: skip
 REDUCTIONS = ("mean", "min", "max")
 MEAN_LIMIT = 64  # values under a mean: a mean of values up to R tells counts up to R apart, and no others
 _BLOCK = 1 << 22  # cells of a selector that `kqv` holds at once
@@ -67,22 +60,19 @@ def gt(key: Seq | Value, query: Seq | Value) -> Seq | bool:
 
 Predicate = Callable[..., Seq | Value]
 SIGNS: dict[Predicate, str] = {equals: "==", leq: "<=", lt: "<", geq: ">=", gt: ">"}
-OPERATIONS.update((pred.__name__, pred) for pred in SIGNS)
+sequence.OPERATIONS.update((pred.__name__, pred) for pred in SIGNS)
 
 
 class Selector:
     """Which positions, itself and earlier ones, each position selects."""
 
-    __slots__ = ("_attention",)
+    __slots__ = ("_attention", "_positions")
 
-    def __init__(self, attention: Dense | ByValue) -> None:
-        self._attention = attention
+    def __init__(self, attention: Dense | ByValue, positions: int) -> None:
+        self._attention, self._positions = attention, positions
 
-    def __bool__(self) -> bool:
-        refuse("control-flow", "a selector used as a truth value")
-
-    def __getitem__(self, key: object) -> None:
-        refuse("indexing", "a selector indexed")
+    __bool__ = sequence.refused("control-flow", "a selector used as a truth value")
+    __getitem__ = sequence.refused("indexing", "a selector indexed")
 
 
 # --- one value a position -------------------------------------------------------------------------------
@@ -115,7 +105,7 @@ def seq_map(x: Seq, y: Seq, func: Callable[..., Value | Seq]) -> Seq:
     """`func` of each pair of tokens at the same position; of indices, comparison only."""
     need_same("seq_map", "x", x, "y", y)
     if func in SIGNS:
-        return compare(SIGNS[func], x, y)
+        return sequence.compare(SIGNS[func], x, y)
     if Kind.INDEX in (kind_of(x), kind_of(y)):
         refuse("index-to-token", "seq_map of an index with a function other than a comparison")
     a, b = np.broadcast_arrays(unwrap(x), unwrap(y))
@@ -132,7 +122,7 @@ def select(k: Seq, q: Seq, pred: Predicate, causal: bool = True) -> Selector:
     need_same("select", "k", k, "q", q)
     if causal is not True:
         refuse("causality", "select without causal=True")
-    return Selector(_attend(k, q, pred))
+    return Selector(_attend(k, q, pred), unwrap(k).shape[-1])
 
 
 @operation
@@ -147,10 +137,11 @@ def aggregate(selector: Selector, v: Seq, default: int = 0, reduction: str = "me
     """The mean (towards zero), min or max of the selected values; `default` where nothing is selected."""
     _need_selector("aggregate", selector)
     _need_values("aggregate", v, reduction)
-    if selector._attention.positions != unwrap(v).shape[-1]:
-        sizes = f"{selector._attention.positions} positions and v {unwrap(v).shape[-1]}"
+    values = unwrap(v)
+    if selector._positions != values.shape[-1]:
+        sizes = f"{selector._positions} positions and v {values.shape[-1]}"
         raise InputError(f"aggregate: selector and v must have the same positions, the selector has {sizes}")
-    return _like(v, selector._attention.reduce(unwrap(v), default, reduction))
+    return Seq(selector._attention.reduce(values, default, reduction), kind_of(v).read)
 
 
 @operation
@@ -168,7 +159,7 @@ def kqv(k: Seq, q: Seq, v: Seq, pred: Predicate, default: int = 0, reduction: st
         block = slice(start, start + rows)
         attention = _attend(_part(k, keys[block]), _part(q, queries[block]), pred)
         out[block] = attention.reduce(values[block], default, reduction)
-    return _like(v, out.reshape(data[0].shape))
+    return Seq(out.reshape(data[0].shape), kind_of(v).read)
 
 
 def _part(x: Seq, data: Array) -> Seq:
@@ -179,22 +170,27 @@ def _attend(k: Seq, q: Seq, pred: Predicate) -> Dense | ByValue:
     if Kind.INDEX in (kind_of(k), kind_of(q)):
         # Sequences, not numbers, go into the predicate: so an index keeps to its rules in there too.
         across, down = np.broadcast_arrays(unwrap(k)[..., None, :], unwrap(q)[..., :, None])
-        with recording():  # the predicate counts as one operation, in however many blocks it is evaluated
+        with (
+            sequence.recording()
+        ):  # the predicate counts as one operation, in however many blocks it is evaluated
             chosen = pred(_part(k, across), _part(q, down))
         if not isinstance(chosen, Seq) or kind_of(chosen) is not Kind.BOOL:
             raise InputError("select: pred must compare the key with the query, giving true or false")
         return Dense(np.tril(unwrap(chosen)))
     data = np.broadcast_arrays(unwrap(k), unwrap(q))
     keys, queries = distinct(data[0]), distinct(data[1])
-    if pred in SIGNS:
-        table = COMPARE[SIGNS[pred]](keys.values[None, :], queries.values[:, None])
-    else:
-        key_values, query_values = _plain(k, keys), _plain(q, queries)
-        calls = [[_truth(pred(key, query)) for key in key_values] for query in query_values]
-        table = np.array(calls, dtype=bool)
+    table = predicate_table(pred, keys.values.astype(data[0].dtype), queries.values.astype(data[1].dtype))
     if table.size <= 4 * data[0].shape[-1]:
         return ByValue(table, keys, queries)
     return Dense(np.tril(table[queries.codes[..., :, None], keys.codes[..., None, :]]))
+
+
+def predicate_table(pred: Predicate, keys: Array, queries: Array) -> Array:
+    """Which query value (down) selects which key value (across)."""
+    if pred in SIGNS:
+        return np.asarray(sequence.COMPARE[SIGNS[pred]](keys[None, :], queries[:, None]))
+    calls = [[_truth(pred(key, query)) for key in keys.tolist()] for query in queries.tolist()]
+    return np.array(calls, dtype=bool)
 
 
 # --- arguments -----------------------------------------------------------------------------------------
@@ -221,25 +217,16 @@ def _plain_values(data: Array) -> tuple[list[Value], Array]:
     return values.astype(data.dtype).tolist(), codes
 
 
-def _plain(x: Seq, found: Distinct) -> list[Value]:
-    return list(found.values.astype(unwrap(x).dtype).tolist())
-
-
 def _mapped(name: str, results: list[Value | Seq], place: Array) -> Seq:
     for result in results:
         if not isinstance(result, (int, np.integer, np.bool_)):
             raise InputError(f"{name}: func must return an integer or a boolean, not {type(result).__name__}")
     if all(isinstance(result, (bool, np.bool_)) for result in results):
         return Seq(np.array(results, dtype=bool)[place], Kind.BOOL)
-    return token(np.array(results, dtype=np.int64)[place])
+    return sequence.token(np.array(results, dtype=np.int64)[place])
 
 
 def _truth(value: Value | Seq) -> bool:
     if not isinstance(value, (int, np.integer, np.bool_)):
         raise InputError(f"select: pred must return true or false, not {type(value).__name__}")
     return bool(value)
-
-
-def _like(v: Seq, data: Array) -> Seq:
-    """The aggregate of a value sequence is of its kind; of booleans, 0 and 1."""
-    return Seq(data, Kind.INDEX if kind_of(v) is Kind.INDEX else Kind.TOKEN)

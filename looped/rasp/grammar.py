@@ -10,35 +10,22 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
-from looped.rasp.interpreter import (
-    BINARY,
-    COMPARISONS,
-    NUMBER_FUNCTIONS,
-    FileFunction,
-    FileModule,
-    Namespace,
-    Opaque,
-    literal_number,
-)
+from looped.rasp import interpreter
+from looped.rasp.interpreter import COMPARISONS, NUMBER_FUNCTIONS, FileFunction, Namespace, Opaque
 from looped.rasp.lint_rules import Findings
-from looped.rasp.program import parameters
-from looped.rasp.sequence import OPERATIONS
+from looped.rasp.program import Loop, parameters
+from looped.rasp.sequence import is_operation
 from looped.rasp.toplevel import SourceFile, check_annotation
 
 _STATEMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Pass, ast.Expr)
 _EXPRESSIONS = (ast.Name, ast.Call, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Compare)
-_NUMBER_STATEMENTS = (*_STATEMENTS, ast.If)
-_NUMBER_EXPRESSIONS = (*_EXPRESSIONS, ast.BoolOp, ast.IfExp)
-_NUMBER_OPERATORS = (ast.Pow, ast.LShift, ast.RShift)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_NUMBER_OPERATORS = {*interpreter.BINARY, *interpreter.UNARY, ast.Not}
+_OF_NUMBERS_ALONE = {ast.Pow, ast.LShift, ast.RShift, ast.UAdd, ast.Not}
 # Where an operation takes a function of numbers: its position among the arguments, and its keyword.
-FUNCTION_ARGUMENT = {
-    "tok_map": (1, "func"),
-    "seq_map": (2, "func"),
-    "select": (2, "pred"),
-    "kqv": (3, "pred"),
-}
+FUNCTION_PLACE = {"tok_map": (1, "func"), "seq_map": (2, "func"), "select": (2, "pred"), "kqv": (3, "pred")}
 # fmt: off
 # Python's own functions that would take a sequence apart, and those that reach around all rules.
 READERS = {
@@ -63,11 +50,7 @@ _REFUSED: tuple[tuple[tuple[type[ast.AST], ...], str, str], ...] = (
     ((ast.Raise, ast.Assert), "control-flow", "a way out of the program"),
     ((ast.Yield, ast.YieldFrom, ast.Await), "control-flow", "a generator"),
     ((ast.Global, ast.Nonlocal, ast.Delete, ast.NamedExpr), "hidden-state", "a name from outside changed"),
-    (
-        (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
-        "hidden-state",
-        "an inner definition",
-    ),
+    (_DEFINITIONS, "hidden-state", "an inner definition"),
     ((ast.Dict,), "hidden-state", "a dict that is not returned"),
     ((ast.Import, ast.ImportFrom), "unknown-name", "an import inside a function"),
 )
@@ -87,13 +70,13 @@ class Bodies:
             self.function(function, numbers=True)
         for program in source.programs.values():
             for loop in program.loops:
-                for part in loop.all_loops():
-                    self.function(part.times, numbers=True)
+                for part in loop.all_parts():
+                    if isinstance(part, Loop):
+                        self.function(part.times, numbers=True)
             self.function(program.answer_size, numbers=True)
             for step in program.functions:
                 self.function(step, numbers=False)
-        alone = [f for name, f in source.functions.items() if name not in source.used]
-        for function in (*alone, *source.functions.values()):
+        for function in (*source.alone.values(), *source.functions.values()):
             if (function, True) not in self.done:
                 self.function(function, numbers=False)
 
@@ -119,10 +102,12 @@ class Body:
 
     statements: tuple[type[ast.stmt], ...] = _STATEMENTS
     expressions: tuple[type[ast.expr], ...] = _EXPRESSIONS
+    operators: Container[type[ast.AST]] = _NUMBER_OPERATORS - _OF_NUMBERS_ALONE
+    values = "sequences"
 
     def __init__(self, bodies: Bodies, function: FileFunction) -> None:
         self.bodies, self.function, self.flag = bodies, function, bodies.findings.flag
-        self.module: FileModule = function.module
+        self.module: interpreter.FileModule = function.module
         self.local = set(parameters(function))
 
     def check(self) -> None:
@@ -132,115 +117,101 @@ class Body:
         if arguments.vararg or arguments.kwarg:
             self.flag("hidden-state", node, "* or ** among the parameters")
         for default in (*arguments.defaults, *(d for d in arguments.kw_defaults if d is not None)):
-            if literal_number(default) is None:
+            if interpreter.literal_number(default) is None:
                 self.flag("hidden-state", default, "a default that is not a number")
         if isinstance(node, ast.Lambda):
-            self.expression(node.body)
+            self._expression(node.body)
             return
         if getattr(node, "type_params", ()):
             self.flag("hidden-state", node, "a type parameter")
         for decorator in node.decorator_list:
             self.flag("hidden-state", decorator, "a decorator")
         for statement in node.body:
-            self.statement(statement)
+            self._statement(statement)
 
     # --- statements ----------------------------------------------------------------------------------------
-    def statement(self, node: ast.stmt) -> None:
-        """One statement."""
+    def _statement(self, node: ast.stmt) -> None:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             return  # a docstring
         if not isinstance(node, self.statements):
-            self.refused(node)
+            self._refused(node)
         elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
-            self.assignment(node)
+            self._assignment(node)
         elif isinstance(node, ast.Return):
             if node.value is None:
                 self.flag("argument", node, "a return without a value")
             else:
-                self.value(node.value)
+                self._value(node.value)
         elif isinstance(node, ast.If):
-            self.expression(node.test)
+            self._expression(node.test)
             for inner in (*node.body, *node.orelse):
-                self.statement(inner)
+                self._statement(inner)
         elif isinstance(node, ast.Expr):
-            self.expression(node.value)
+            self._expression(node.value)
 
-    def assignment(self, node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> None:
+    def _assignment(self, node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> None:
         """Names, or a tuple of names, on the left."""
         if isinstance(node, ast.AnnAssign):
             check_annotation(self.bodies.findings, node.annotation)
         if isinstance(node, ast.AugAssign):
-            self.expression(node.target) if isinstance(node.target, ast.Name) else self.refused(node.target)
-            self.operator(node, node.op)
+            self._expression(node.target) if isinstance(node.target, ast.Name) else self._refused(node.target)
+            self._operator(node, node.op)
         if isinstance(node, ast.Assign):
-            self.value(node.value)
+            self._value(node.value)
         elif node.value is not None:
-            self.expression(node.value)
+            self._expression(node.value)
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            self.target(target)
+            self._target(target)
 
-    def target(self, node: ast.expr) -> None:
-        """What is assigned to."""
+    def _target(self, node: ast.expr) -> None:
         if isinstance(node, ast.Name):
             self.local.add(node.id)
         elif isinstance(node, ast.Tuple) and all(isinstance(part, ast.Name) for part in node.elts):
             self.local |= {part.id for part in node.elts if isinstance(part, ast.Name)}
         else:
-            self.refused(node)
+            self._refused(node)
 
-    def value(self, node: ast.expr) -> None:
+    def _value(self, node: ast.expr) -> None:
         """What is returned or assigned: an expression, a tuple of them, or a state."""
+        parts = [node]
         if isinstance(node, ast.Tuple):
-            for part in node.elts:
-                self.expression(part)
+            parts = node.elts
         elif isinstance(node, ast.Dict):
-            texts = [key.value for key in node.keys if isinstance(key, ast.Constant)]
-            if len(texts) != len(node.keys) or not all(isinstance(text, str) for text in texts):
+            parts = node.values
+            if not all(isinstance(key, ast.Constant) and isinstance(key.value, str) for key in node.keys):
                 self.flag("hidden-state", node, "a dict whose keys are not plain text")
-            for part in node.values:
-                self.expression(part)
-        else:
-            self.expression(node)
+        for part in parts:
+            self._expression(part)
 
     # --- expressions ---------------------------------------------------------------------------------------
-    def expression(self, node: ast.expr) -> None:
-        """One expression."""
+    def _expression(self, node: ast.expr) -> None:
         if not isinstance(node, self.expressions):
-            self.refused(node)
+            self._refused(node)
         elif isinstance(node, ast.Name):
-            self.name(node)
+            self._name(node)
         elif isinstance(node, ast.Call):
-            self.call(node)
+            self._call(node)
+        elif isinstance(node, ast.Compare):
+            self._comparison(node)
         elif isinstance(node, ast.Constant):
             if not isinstance(node.value, int):
                 is_text = isinstance(node.value, str)
                 self.flag("indexing" if is_text else "argument", node, "a literal that is no integer")
         else:
-            if isinstance(node, ast.BinOp):
-                self.operator(node, node.op)
-            elif isinstance(node, ast.UnaryOp):
-                self.unary(node)
-            elif isinstance(node, ast.Compare):
-                self.comparison(node)
-                return
+            if isinstance(node, ast.BinOp | ast.UnaryOp):
+                self._operator(node, node.op)
             for child in ast.iter_child_nodes(node):
                 if isinstance(child, ast.expr):
-                    self.expression(child)
+                    self._expression(child)
 
-    def operator(self, node: ast.AST, op: ast.operator) -> None:
-        """An operator that sequences have."""
-        if type(op) not in BINARY or isinstance(op, _NUMBER_OPERATORS):
-            self.flag("unknown-name", node, "an operator that sequences do not have")
-
-    def unary(self, node: ast.UnaryOp) -> None:
-        """`-x` and `~x`."""
-        if isinstance(node.op, ast.Not):
+    def _operator(self, node: ast.AST, op: ast.operator | ast.unaryop) -> None:
+        """An operator that such values have."""
+        if isinstance(op, ast.Not) and ast.Not not in self.operators:
             self.flag("control-flow", node, "`not` of a sequence (write ~)")
-        elif isinstance(node.op, ast.UAdd):
-            self.flag("unknown-name", node, "an operator that sequences do not have")
+        elif type(op) not in self.operators:
+            self.flag("unknown-name", node, f"an operator that {self.values} do not have")
 
-    def comparison(self, node: ast.Compare) -> None:
-        """One comparison by value."""
+    def _comparison(self, node: ast.Compare) -> None:
         if len(node.ops) > 1:
             self.flag("control-flow", node, "a chained comparison is an `and` in disguise")
         for op in node.ops:
@@ -249,9 +220,9 @@ class Body:
             elif type(op) not in COMPARISONS:
                 self.flag("control-flow", node, "`is` asks for an object, not for values")
         for part in (node.left, *node.comparators):
-            self.expression(part)
+            self._expression(part)
 
-    def name(self, node: ast.Name) -> None:
+    def _name(self, node: ast.Name) -> None:
         """A local name, or a number of the file."""
         if node.id in self.local:
             return
@@ -265,61 +236,53 @@ class Body:
             self.flag(rule, node, f"{node.id!r} is neither local nor a number of the file")
 
     # --- calls ---------------------------------------------------------------------------------------------
-    def call(self, node: ast.Call) -> None:
+    def _call(self, node: ast.Call) -> None:
         """An operation, a function of the file, or dict(...)."""
-        if self.is_builtin(node, "dict"):
+        if self.builtin(node.func) == "dict":
             if node.args or any(keyword.arg is None for keyword in node.keywords):
                 self.flag("hidden-state", node, "dict(...) takes variables by name")
             for keyword in node.keywords:
-                self.expression(keyword.value)
+                self._expression(keyword.value)
             return
-        callee = self.callee(node.func)
+        callee = self._callee(node.func)
         if callee is None:
             return
-        self.arity(node, callee)
+        self._arity(node, callee)
         if isinstance(callee, FileFunction):
             self.bodies.function(callee, numbers=False, call=node.func)
         name = "" if isinstance(callee, FileFunction) else callee.__name__
-        position, word = FUNCTION_ARGUMENT.get(name, (-1, ""))
-        for i, argument in enumerate(node.args):
-            self.number_function(argument) if i == position else self.argument(name, argument)
-        for keyword in node.keywords:
-            if keyword.arg == word:
-                self.number_function(keyword.value)
-            else:
-                self.argument(name, keyword.value)
-        self.causal(name, node)
+        given: list[tuple[int | str | None, ast.expr]] = [*enumerate(node.args)]
+        for at, argument in [*given, *((keyword.arg, keyword.value) for keyword in node.keywords)]:
+            plain = argument.value if isinstance(argument, ast.Constant) else None
+            if at in FUNCTION_PLACE.get(name, ()):
+                self._number_function(argument)
+            elif not (name in ("kqv", "aggregate") and isinstance(plain, str)):  # a reduction is text
+                self._expression(argument)
+            if name == "select" and at in (3, "causal") and plain is not True:
+                self.flag("causality", node, "select without causal=True")
 
-    def argument(self, name: str, node: ast.expr) -> None:
-        """An argument; a reduction is written as text."""
-        if not (
-            name in ("kqv", "aggregate") and isinstance(node, ast.Constant) and isinstance(node.value, str)
-        ):
-            self.expression(node)
+    def builtin(self, func: ast.expr) -> str:
+        """The name of a function of Python's that is called, if no name of the file hides it."""
+        if isinstance(func, ast.Name) and func.id not in self.local and self._resolved(func) is None:
+            return func.id
+        return ""
 
-    def is_builtin(self, node: ast.Call, name: str) -> bool:
-        """Whether a call is one of Python's function of this name, which no name of the file hides."""
-        named = isinstance(node.func, ast.Name) and node.func.id == name
-        return named and name not in self.local and self.module.look_up(name) is None
-
-    def callee(self, func: ast.expr) -> Callable[..., object] | None:
+    def _callee(self, func: ast.expr) -> Callable[..., object] | None:
         """The called operation or function; None for what has been flagged."""
-        value = self.resolved(func)
-        if isinstance(value, FileFunction):
-            return value
-        if callable(value) and OPERATIONS.get(getattr(value, "__name__", "")) is value:
-            return value
+        value = self._resolved(func)
+        if isinstance(value, FileFunction) or is_operation(value):
+            return value  # type: ignore[return-value]
         root = func
         while isinstance(root, ast.Attribute):
             root = root.value
         if not isinstance(root, ast.Name):
-            self.refused(func)
+            self._refused(func)
         elif root.id in self.local and isinstance(func, ast.Name):
             self.flag("unknown-name", func, f"{root.id!r} called, which is a local name")
         elif isinstance(found := self.module.look_up(root.id), Opaque) and found.origin.startswith("numpy"):
             self.flag("numpy", func, f"{ast.unparse(func)[:60]} called")
         elif isinstance(func, ast.Attribute):
-            self.refused(func)
+            self._refused(func)
         elif root.id == "len":
             self.flag("step-varies", func, "the length of a sequence read")
         elif root.id in ESCAPES:
@@ -330,16 +293,16 @@ class Body:
             self.flag("unknown-name", func, f"{root.id[:60]}(...) called")
         return None
 
-    def resolved(self, func: ast.expr) -> object:
+    def _resolved(self, func: ast.expr) -> object:
         """What a name, or a dotted name of an imported module, stands for."""
         if isinstance(func, ast.Name):
             return None if func.id in self.local else self.module.look_up(func.id)
         if isinstance(func, ast.Attribute):
-            owner = self.resolved(func.value)
+            owner = self._resolved(func.value)
             return owner.get(func.attr) if isinstance(owner, Namespace) else None
         return None
 
-    def arity(self, node: ast.Call, callee: Callable[..., object]) -> None:
+    def _arity(self, node: ast.Call, callee: Callable[..., object]) -> None:
         """The arguments fit the parameters."""
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
             self.flag("hidden-state", node, "* or ** in a call")
@@ -350,26 +313,17 @@ class Body:
         except TypeError as error:
             self.flag("argument", node, f"{callee.__name__}: {error}")
 
-    def number_function(self, node: ast.expr) -> None:
+    def _number_function(self, node: ast.expr) -> None:
         """A function argument: a lambda, a predicate, a built-in of numbers, or a function of the file."""
-        value = self.resolved(node)
+        value = self._resolved(node)
         if isinstance(node, ast.Lambda):
             self.bodies.function(self.module.function(node), numbers=True)
         elif isinstance(value, FileFunction):
             self.bodies.function(value, numbers=True, call=node)
-        elif value is None and isinstance(node, ast.Name) and node.id in NUMBER_FUNCTIONS.keys() - self.local:
-            return
-        elif not (callable(value) and OPERATIONS.get(getattr(value, "__name__", "")) is value):
+        elif self.builtin(node) not in NUMBER_FUNCTIONS and not is_operation(value):
             self.flag("unknown-name", node, "a function argument that is no function of the file")
 
-    def causal(self, name: str, node: ast.Call) -> None:
-        """`select` looks back only."""
-        given = [k.value for k in node.keywords if k.arg == "causal"] + node.args[3:4]
-        for value in given if name == "select" else []:
-            if not (isinstance(value, ast.Constant) and value.value is True):
-                self.flag("causality", node, "select without causal=True")
-
-    def refused(self, node: ast.AST) -> None:
+    def _refused(self, node: ast.AST) -> None:
         """Flag a piece of syntax that the grammar does not list."""
         for kinds, rule, detail in _REFUSED:
             if isinstance(node, kinds):
@@ -382,18 +336,12 @@ class Body:
 class NumberBody(Body):
     """The grammar of functions of numbers: arithmetic and choices, nothing from outside except numbers."""
 
-    statements = _NUMBER_STATEMENTS
-    expressions = _NUMBER_EXPRESSIONS
+    statements = (*_STATEMENTS, ast.If)
+    expressions = (*_EXPRESSIONS, ast.BoolOp, ast.IfExp)
+    operators = _NUMBER_OPERATORS
+    values = "integers"
 
-    def operator(self, node: ast.AST, op: ast.operator) -> None:
-        """An operator that integers have."""
-        if type(op) not in BINARY:
-            self.flag("unknown-name", node, "an operator that integers do not have")
-
-    def unary(self, node: ast.UnaryOp) -> None:
-        """Every sign."""
-
-    def comparison(self, node: ast.Compare) -> None:
+    def _comparison(self, node: ast.Compare) -> None:
         """Comparisons by value, chained or not; `in` a tuple of numbers."""
         parts = [node.left]
         for op, part in zip(node.ops, node.comparators, strict=True):
@@ -404,30 +352,22 @@ class NumberBody(Body):
             else:
                 self.flag("control-flow", node, "`is`, or `in` anything but a tuple")
         for part in parts:
-            self.expression(part)
+            self._expression(part)
 
-    def call(self, node: ast.Call) -> None:
+    def _call(self, node: ast.Call) -> None:
         """A built-in of numbers, a number's bit_length(), or a function of the file."""
         func = node.func
-        if (
-            isinstance(func, ast.Attribute)
-            and func.attr == "bit_length"
-            and not node.args
-            and not node.keywords
-        ):
-            self.expression(func.value)
+        given = node.args or node.keywords
+        if isinstance(func, ast.Attribute) and func.attr == "bit_length" and not given:
+            self._expression(func.value)
             return
         if node.keywords or any(isinstance(argument, ast.Starred) for argument in node.args):
             self.flag("hidden-state", node, "a keyword or * in a call of numbers")
-        value = self.resolved(func)
+        value = self._resolved(func)
         if isinstance(value, FileFunction):
-            self.arity(node, value)
+            self._arity(node, value)
             self.bodies.function(value, numbers=True, call=node)
-        elif not self._is_number_function(node) and self.callee(func) is not None:
+        elif self.builtin(func) not in NUMBER_FUNCTIONS and self._callee(func) is not None:
             self.flag("unknown-name", func, "an operation on numbers")
         for argument in node.args:
-            self.expression(argument)
-
-    def _is_number_function(self, node: ast.Call) -> bool:
-        func = node.func
-        return isinstance(func, ast.Name) and func.id in NUMBER_FUNCTIONS and self.is_builtin(node, func.id)
+            self._expression(argument)

@@ -1,13 +1,12 @@
 """Interpreter of n-RASP-L files. It evaluates syntax trees; nothing of a file is ever executed as Python.
 
 `lint.py` checks a tree against the grammar first. What remains has a small meaning, all of it here: names are looked
-up in the file's own name space, which holds numbers, text, vocabularies, programs, the file's functions and the
-operations of the language; a call is one of those; an operator works on bounded integers or on sequences.
+up in the file's own name space; a call is an operation of the language, a function of the file or a built-in of
+numbers; an operator works on bounded integers or on sequences.
 
     seq_map(bits, largest, max)      OPERATIONS["seq_map"](local["bits"], local["largest"], NUMBER_FUNCTIONS["max"])
 
-Every evaluated node costs a unit of a budget, and an operation as many as its arrays are large. A program that
-exceeds the budget ends with the rule `budget` at its line.
+Every evaluated node costs a unit of a budget, and an operation as many as its arrays are large.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any, ClassVar
 
 from looped.errors import InputError
 from looped.rasp.lint_rules import LegalityError, Place, RuleError, Violation, broken
-from looped.rasp.sequence import OPERATIONS, Seq, unwrap
+from looped.rasp.sequence import Seq, is_operation, unwrap
 
 CALL_LIMIT = 5_000_000  # units of one call of prepare, a step or readout: about 5 seconds
 MOST_REMEMBERED = 1 << 16  # results of a function of numbers
@@ -29,31 +28,17 @@ NUMBER_BITS = 63  # integers of a program lie strictly between -2^63 and 2^63
 SQUARED = {"select", "kqv", "aggregate", "sel_width"}  # operations that may compare all pairs of positions
 
 BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.Pow: operator.pow,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod, ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
+    ast.Pow: operator.pow, ast.LShift: operator.lshift, ast.RShift: operator.rshift,
+}  # fmt: skip
 UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-    ast.Invert: operator.invert,
-}
+    ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert,
+}  # fmt: skip
 COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-}
+}  # fmt: skip
 _FAILURES = (TypeError, ValueError, ArithmeticError, AttributeError, MemoryError)
 
 
@@ -98,9 +83,7 @@ class FileModule:
 
     def look_up(self, name: str) -> object:
         """What a module-level name stands for; None if nothing."""
-        if name in self.names:
-            return self.names[name]
-        return self.star.get(name)
+        return self.names.get(name, self.star.get(name))
 
     def function(self, node: ast.Lambda) -> FileFunction:
         """The function of a lambda: one object, however often it is evaluated."""
@@ -116,17 +99,10 @@ class FileFunction:
         self.module, self.node, self.__name__ = module, node, name
         self.place: Place = (module.file, node.lineno)
         self.identity = (name, node.lineno, node.col_offset)
-        self.assigned = {
-            part.id
-            for part in ast.walk(node)
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-        }
+        self.assigned = names_in(node, ast.Store)
         self.__signature__ = inspect.Signature(list(_parameters(node.args)))
         self._names = tuple(self.__signature__.parameters)
         self._remembered: dict[tuple[object, ...], Any] = {}
-
-    def __repr__(self) -> str:
-        return f"{self.__name__} at {self.place[0]}:{self.place[1]}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's value for sequences or numbers."""
@@ -168,6 +144,12 @@ class FileFunction:
         return returned
 
 
+def names_in(node: ast.AST, context: type[ast.expr_context]) -> set[str]:
+    """The names that are read (`ast.Load`) or assigned (`ast.Store`) anywhere in a tree."""
+    names = (part for part in ast.walk(node) if isinstance(part, ast.Name))
+    return {name.id for name in names if isinstance(name.ctx, context)}
+
+
 def _parameters(arguments: ast.arguments) -> Iterator[inspect.Parameter]:
     """Plain parameters; a default that is no literal number is 0 here, and the grammar refuses it."""
     plain = [*arguments.posonlyargs, *arguments.args]
@@ -185,11 +167,13 @@ def _parameters(arguments: ast.arguments) -> Iterator[inspect.Parameter]:
 
 def literal_number(node: ast.expr | None) -> int | None:
     """The value of a literal integer, with or without a sign; None for anything else."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        inner = literal_number(node.operand)
-        return None if inner is None else -inner
-    is_number = isinstance(node, ast.Constant) and isinstance(node.value, int)
-    return node.value if is_number else None  # type: ignore[union-attr]
+    match node:
+        case ast.Constant(int(value)):
+            return value
+        case ast.UnaryOp(ast.USub(), operand):
+            inner = literal_number(operand)
+            return None if inner is None else -inner
+    return None
 
 
 def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -242,7 +226,7 @@ class Frame:
                     self.assign(node.target, self.expression(node.value))
             elif isinstance(node, ast.AugAssign):
                 assert isinstance(node.target, ast.Name)
-                old = self.visit_Name(node.target)
+                old = self._visit_Name(node.target)
                 self.assign(node.target, self.operate(node, node.op, old, self.expression(node.value)))
             elif isinstance(node, ast.Expr):
                 self.expression(node.value)
@@ -269,16 +253,15 @@ class Frame:
         if budget.spent > budget.limit:
             budget.spend(0, self.place(node))
         kind = type(node).__name__
-        visit = getattr(self, f"visit_{kind}", None)
+        visit = getattr(self, f"_visit_{kind}", None)
         if visit is None or kind in self.meaningless:
             raise broken("hidden-state", f"{kind} has no meaning here", self.place(node))
         return visit(node)
 
-    def visit_Constant(self, node: ast.Constant) -> Any:
-        """A literal."""
+    def _visit_Constant(self, node: ast.Constant) -> Any:
         return self.bounded(node, node.value)
 
-    def visit_Name(self, node: ast.Name) -> Any:
+    def _visit_Name(self, node: ast.Name) -> Any:
         """A local name, a name of the file, or a built-in function of numbers."""
         if node.id in self.local:
             return self.local[node.id]
@@ -288,8 +271,7 @@ class Frame:
             raise broken("argument", f"{node.id!r} has no value here", self.place(node))
         return value
 
-    def visit_BinOp(self, node: ast.BinOp) -> Any:
-        """An operator between two values."""
+    def _visit_BinOp(self, node: ast.BinOp) -> Any:
         return self.operate(node, node.op, self.expression(node.left), self.expression(node.right))
 
     def operate(self, node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
@@ -311,7 +293,7 @@ class Frame:
         if b < 0 or grown > NUMBER_BITS + bits:
             raise broken("precision", "a power or a shift beyond 64 bits", self.place(node))
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+    def _visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         """`-x`, `+x`, `~x`, and `not x` of numbers."""
         if isinstance(node.op, ast.Not):
             return not self.truth(node.operand)
@@ -320,22 +302,20 @@ class Frame:
             raise broken("argument", "an operator needs numbers or sequences", self.place(node))
         return self.bounded(node, self.guarded(node, UNARY[type(node.op)], value))
 
-    def visit_Compare(self, node: ast.Compare) -> Any:
+    def _visit_Compare(self, node: ast.Compare) -> Any:
         """`a < b`; of numbers also `a < b < c` and `a in (1, 2)`."""
-        left = self.expression(node.left)
-        for i, (op, part) in enumerate(zip(node.ops, node.comparators, strict=True)):
+        left, result = self.expression(node.left), None
+        for op, part in zip(node.ops, node.comparators, strict=True):
+            if result is not None and not self.decided(node, result):
+                return False
             right = self.expression(part)
             if isinstance(op, (ast.In, ast.NotIn)):
                 found = any(self.decided(node, self._compared(node, ast.Eq, left, each)) for each in right)
-                result: Any = found == isinstance(op, ast.In)
+                result = found == isinstance(op, ast.In)
             else:
                 result = self._compared(node, type(op), left, right)
-            if i == len(node.ops) - 1:
-                return result
-            if not self.decided(node, result):
-                return False
             left = right
-        raise AssertionError("a comparison has at least one operator")
+        return result
 
     def _compared(self, node: ast.AST, op: type[ast.cmpop], a: Any, b: Any) -> Any:
         texts = isinstance(a, str) and isinstance(b, str)
@@ -353,8 +333,7 @@ class Frame:
             raise broken("control-flow", "a sequence used as a truth value", self.place(node))
         return bool(value)
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
-        """`a and b`, `a or b` of numbers."""
+    def _visit_BoolOp(self, node: ast.BoolOp) -> Any:
         wanted = isinstance(node.op, ast.Or)
         for part in node.values[:-1]:
             value = self.expression(part)
@@ -362,28 +341,23 @@ class Frame:
                 return value
         return self.expression(node.values[-1])
 
-    def visit_IfExp(self, node: ast.IfExp) -> Any:
-        """`a if c else b` of numbers."""
+    def _visit_IfExp(self, node: ast.IfExp) -> Any:
         return self.expression(node.body if self.truth(node.test) else node.orelse)
 
-    def visit_Tuple(self, node: ast.Tuple) -> Any:
-        """A tuple."""
+    def _visit_Tuple(self, node: ast.Tuple) -> Any:
         return tuple(self.expression(part) for part in node.elts)
 
-    def visit_Dict(self, node: ast.Dict) -> dict[Any, Any]:
-        """A dict with literal keys."""
+    def _visit_Dict(self, node: ast.Dict) -> dict[Any, Any]:
         return {
             self.expression(key): self.expression(value)
             for key, value in zip(node.keys, node.values, strict=True)
             if key is not None
         }
 
-    def visit_Lambda(self, node: ast.Lambda) -> FileFunction:
-        """A function of numbers."""
+    def _visit_Lambda(self, node: ast.Lambda) -> FileFunction:
         return self.module.function(node)
 
-    def visit_Attribute(self, node: ast.Attribute) -> Any:
-        """A name of an imported module."""
+    def _visit_Attribute(self, node: ast.Attribute) -> Any:
         owner = self.expression(node.value)
         found = owner.get(node.attr) if isinstance(owner, Namespace) else None
         if found is None:
@@ -391,7 +365,7 @@ class Frame:
         return found
 
     # --- calls ---------------------------------------------------------------------------------------------
-    def visit_Call(self, node: ast.Call) -> Any:
+    def _visit_Call(self, node: ast.Call) -> Any:
         """An operation, a function of the file, a function of numbers, or what makes a program."""
         args = [self.expression(argument) for argument in node.args]
         kwargs = {keyword.arg: self.expression(keyword.value) for keyword in node.keywords if keyword.arg}
@@ -405,12 +379,10 @@ class Frame:
             return callee(*args, **kwargs)
         if callee in self.builtins.values():
             return self.bounded(node, self.guarded(node, callee, *args, **kwargs))
-        name = getattr(callee, "__name__", "")
-        operation = OPERATIONS.get(name)
-        if operation is None or operation is not callee:
+        if not is_operation(callee):
             raise broken("unknown-name", "a call of what is no operation", self.place(node))
-        self.module.budget.spend(_cost(name, (*args, *kwargs.values())), self.place(node))
-        return self.guarded(node, operation, *args, **kwargs)
+        self.module.budget.spend(_cost(callee.__name__, (*args, *kwargs.values())), self.place(node))
+        return self.guarded(node, callee, *args, **kwargs)
 
     def _method(self, node: ast.Call, func: ast.Attribute, args: list[Any]) -> Any:
         owner = self.expression(func.value)

@@ -11,21 +11,16 @@ from collections.abc import Callable
 import numpy as np
 
 from looped.errors import InputError
-from looped.rasp import attention
+from looped.rasp import attention, sequence
 from looped.rasp.attention import Array
 from looped.rasp.lint_rules import refuse
-from looped.rasp.sequence import (
-    Kind,
-    Seq,
-    kind_of,
-    need_int,
-    need_same,
-    need_seq,
-    operation,
-    token,
-    unwrap,
-)
+from looped.rasp.sequence import Kind, Seq, kind_of, need_same, operation, unwrap
 
+__all__ = [
+    "argmax", "argmin", "cumsum", "first_true", "firsts", "has_seen", "index_select", "induct", "induct_kqv",
+    "induct_prev", "lasts", "mask", "maximum", "minimum", "mode", "num_prev", "sample", "seen", "shift_right",
+    "where",
+]  # fmt: skip
 NULL = -999  # a value that no token has: what `induct` puts where a match must not happen
 
 
@@ -161,7 +156,7 @@ def index_select(x: Seq, idx: Seq, default: int = 0) -> Seq:
     data, at = np.broadcast_arrays(unwrap(x), unwrap(idx))
     reachable = (at >= 0) & (at <= np.arange(data.shape[-1]))
     values = np.take_along_axis(data, np.where(reachable, at, 0), axis=-1).astype(np.int64)
-    return Seq(np.where(reachable, values, default), _value_kind(x))
+    return Seq(np.where(reachable, values, default), kind_of(x).read)
 
 
 # --- patterns -------------------------------------------------------------------------------------------
@@ -176,7 +171,7 @@ def induct_kqv(k: Seq, q: Seq, v: Seq, offset: int, default: int = 0, null_val: 
     """The value of v `offset` positions after the first key equal to the query, if not to the right."""
     _comparable("induct_kqv", k, q)
     need_same("induct_kqv", "k", k, "v", v)
-    need_int("induct_kqv", "offset", offset, least=0)
+    sequence.need_int("induct_kqv", "offset", offset, least=0)
     at = firsts(shift_right(k, offset, default=null_val), q, default=null_val)
     return index_select(v, at, default=default)
 
@@ -202,17 +197,17 @@ def sample(program: Callable[[Seq], Seq], prompt: Seq, count: int) -> Seq:
 
     For the code that runs a program; a program itself never calls it.
     """
-    data = unwrap(need_seq("sample", "prompt", prompt)).astype(np.int64)
-    need_int("sample", "count", count, least=0)
+    data = unwrap(sequence.need_seq("sample", "prompt", prompt)).astype(np.int64)
+    sequence.need_int("sample", "count", count, least=0)
     for _ in range(count):
-        output = need_seq("sample", "the program's output", program(token(data)))
+        output = sequence.need_seq("sample", "the program's output", program(sequence.token(data)))
         data = np.concatenate([data, unwrap(output)[..., -1:].astype(np.int64)], axis=-1)
-    return token(data)
+    return sequence.token(data)
 
 
 # --- arguments ------------------------------------------------------------------------------------------
 def _truth(caller: str, name: str, value: Seq) -> Array:
-    data = unwrap(need_seq(caller, name, value))
+    data = unwrap(sequence.need_seq(caller, name, value))
     if kind_of(value) is Kind.INDEX:
         refuse("index-to-token", f"{caller}: {name} is an index")
     if kind_of(value) is Kind.TOKEN and not ((data == 0) | (data == 1)).all():
@@ -222,18 +217,11 @@ def _truth(caller: str, name: str, value: Seq) -> Array:
 
 def _choice(caller: str, name: str, condition: Seq, value: Seq | int) -> Seq:
     if isinstance(value, int):
-        return Seq(np.asarray(value), Kind.BOOL if isinstance(value, bool) else Kind.TOKEN, int(value))
+        return sequence.operand(caller, value)
     need_same(caller, "condition", condition, name, value)
     return value
 
 
 def _comparable(caller: str, x: Seq, queries: Seq) -> None:
     need_same(caller, "x", x, "queries", queries)
-    if (kind_of(x) is Kind.INDEX) != (kind_of(queries) is Kind.INDEX):
-        other = queries if kind_of(x) is Kind.INDEX else x
-        if other._constant is None:
-            refuse("index-to-token", f"{caller}: an index and a token compared")
-
-
-def _value_kind(x: Seq) -> Kind:
-    return Kind.INDEX if kind_of(x) is Kind.INDEX else Kind.TOKEN
+    sequence.refuse_mixed(x, queries, f"{caller}: an index and a token compared")

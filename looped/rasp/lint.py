@@ -1,12 +1,9 @@
 """Check a file of n-RASP-L programs, and load programs from it.
 
-A file is read in four steps, and the first that finds something ends the check:
-
-1. The text becomes a syntax tree (`ast.parse`).
-2. The module level is checked and evaluated (`toplevel.py`).
-3. Every function body is checked (`grammar.py`).
-4. The programs are tried: interpreted (`interpreter.py`) on small rows, within a budget. Straight-line code does the
-   same operations on every input, so a trial shows every broken rule about kinds, and the run enforces the rest.
+Its syntax tree is read (`toplevel.py`), every function body is checked (`grammar.py`), and the programs are tried on
+small rows (`interpreter.py`), within a budget. Straight-line code does the same operations on every input, so a trial
+shows every broken rule about kinds, and the run enforces the rest. The first of these that finds something ends the
+check.
 
 A file's programs are its `Program(...)` objects, and every function that nothing else in the file uses: such a
 function is a straight-line program over token sequences.
@@ -19,6 +16,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +26,7 @@ from looped.errors import InputError
 from looped.rasp.grammar import Bodies
 from looped.rasp.interpreter import CALL_LIMIT, Budget, FileFunction
 from looped.rasp.lint_rules import LegalityError, RuleError, Violation
-from looped.rasp.program import Loop, Program, read_out, refuse_function, run, unroll
+from looped.rasp.program import Loop, Program, refuse_function, run
 from looped.rasp.sequence import Seq, recording, seq
 from looped.rasp.toplevel import SourceFile, read_file
 
@@ -46,10 +44,14 @@ class LintReport:
     """What a check found: the programs by name, and every broken rule, in order of lines."""
 
     file: str
-    programs: tuple[str, ...]
     violations: tuple[Violation, ...]
-    loaded: dict[str, Program] = field(default_factory=dict, repr=False)  # the Program(...) objects
-    functions: dict[str, FileFunction] = field(default_factory=dict, repr=False)  # the straight-line programs
+    loaded: dict[str, Program] = field(repr=False)  # the Program(...) objects
+    functions: dict[str, FileFunction] = field(repr=False)  # the straight-line programs
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The names of both."""
+        return (*self.loaded, *self.functions)
 
     @property
     def legal(self) -> bool:
@@ -94,38 +96,29 @@ def check_source(text: str, file: str) -> LintReport:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python's own advice about the text
             tree = ast.parse(text.removeprefix("\ufeff"))  # a file name here would be opened
-        source = read_file(tree, file, _budget(CHECK_LIMIT))
+        source = read_file(tree, file, Budget(CHECK_LIMIT, purpose="a check"))
         Bodies(source.findings).check(source)
     except (SyntaxError, ValueError) as error:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise InputError(f"{file}{line} is not valid Python: {error.args[0]}") from None
     except (RecursionError, MemoryError):
         raise InputError(f"{file} is nested too deeply to be read") from None
-    programs = source.programs
-    alone = {name: function for name, function in source.functions.items() if name not in source.used}
-    found = source.findings.violations
+    programs, alone = source.programs, source.alone
+    found = list(source.findings.violations)
     if not programs and not alone and not found:
-        raise InputError(
-            f"{file} has no n-RASP-L program: neither a Program(...) nor a function of sequences"
-        )
+        what = "neither a Program(...) nor a function of sequences"
+        raise InputError(f"{file} has no n-RASP-L program: {what}")
     if len(programs) + len(alone) > MOST_PROGRAMS:
         raise InputError(f"{file} has more than {MOST_PROGRAMS} programs")
-    if not found:
-        found = list(_tried(source, programs, alone))
-    module = source.module
-    module.trial, module.budget = False, Budget(CALL_LIMIT)
-    ordered = tuple(sorted(found, key=lambda violation: violation.line))
-    return LintReport(file, (*programs, *alone), ordered, programs, alone)
-
-
-def _budget(units: int) -> Budget:
-    return Budget(units, purpose="a check")
+    found = found or list(_tried(source))
+    source.module.trial, source.module.budget = False, Budget(CALL_LIMIT)
+    return LintReport(file, tuple(sorted(found, key=lambda violation: violation.line)), programs, alone)
 
 
 # --- trials -----------------------------------------------------------------------------------------------
 def check_program(program: Program) -> tuple[Violation, ...]:
     """What goes wrong when a program is tried on its examples, whether it comes from a file or from Python."""
-    return tuple(_faults(lambda: try_program(program), "?"))
+    return tuple(_faults(partial(try_program, program), "?"))
 
 
 def try_program(program: Program) -> None:
@@ -133,16 +126,16 @@ def try_program(program: Program) -> None:
     rows = [program.row(question) for question in probes(program)]
     for row in rows:
         if len(row) > MOST_TRIAL_POSITIONS:
-            detail = (
-                f"its answer_size asks for a row of {len(row)} positions, more than {MOST_TRIAL_POSITIONS}"
-            )
-            refuse_function(program.prepare, detail, rule="budget")
+            wanted = f"a row of {len(row)} positions, more than {MOST_TRIAL_POSITIONS}"
+            refuse_function(program.prepare, f"its answer_size asks for {wanted}", rule="budget")
         steps = program.total(program.sizes(row.tolist()))
         if steps > MOST_STEPS:
             asked = program.vocab.row(row.tolist())[:60]
             detail = f"the program asks for {steps} steps on {asked}, more than {MOST_STEPS}"
             refuse_function(program.prepare, detail, rule="budget")
-    _try_each_step(program, rows[0])
+    # Every step once, whatever its loop's T is for the example.
+    steps_once = [Loop(step, times=lambda *sizes: 1) for loop in program.loops for step in loop.steps()]
+    run(replace(program, loops=tuple(steps_once)), rows[0])
     size = max(map(len, rows))
     padded = [np.pad(row, (0, size - len(row)), constant_values=program.vocab.eos) for row in rows]
     for data in (*rows, np.stack(padded)):
@@ -152,15 +145,6 @@ def try_program(program: Program) -> None:
             if error.rule != "budget":
                 raise
             return  # the steps are legal, and there are more of them than a trial takes
-
-
-def _try_each_step(program: Program, row: np.ndarray) -> None:
-    """Every step once, whatever its loop's T is for the example."""
-    steps = [step for loop in program.loops for step in loop.steps()]
-    once = replace(program, loops=tuple(Loop(step, times=lambda *sizes: 1) for step in steps))
-    for _, _, state in unroll(once, row, program.sizes(row.tolist())):
-        final = state
-    read_out(once, final, row)
 
 
 def probes(program: Program) -> list[list[str]]:
@@ -195,22 +179,21 @@ def _on(function: Callable[..., Seq], row: list[int]) -> object:
     return function(**{parameter.name: seq(row) for parameter in needed})
 
 
-def _tried(
-    source: SourceFile, programs: dict[str, Program], alone: dict[str, FileFunction]
-) -> Iterator[Violation]:
+def _tried(source: SourceFile) -> Iterator[Violation]:
     """Interpret a file's programs on small rows."""
     file = source.module.file
-    share = CHECK_LIMIT // (len(programs) + len(alone))
-    for program in programs.values():
+    trials: list[tuple[Callable[[], object], Callable[[], object], int]] = []
+    for program in source.programs.values():
         line = source.lines.get(id(program), 0)
-        source.module.budget = _budget(share)
-        yield from _faults(lambda p=program: try_program(p), file, line)  # type: ignore[misc]
-        yield from _mean_faults(lambda p=program: _try_symbols(p), file)  # type: ignore[misc]
-    for function in alone.values():
+        trials.append((partial(try_program, program), partial(_try_symbols, program), line))
+    for function in source.alone.values():
         line = function.place[1]
-        source.module.budget = _budget(share)
-        yield from _faults(lambda f=function: try_function(f), file, line)  # type: ignore[misc]
-        yield from _mean_faults(lambda f=function: _on(f, WIDE_PROBE), file)  # type: ignore[misc]
+        trials.append((partial(try_function, function), partial(_on, function, WIDE_PROBE), line))
+    for trial, of_other_symbols, line in trials:
+        source.module.budget = Budget(CHECK_LIMIT // len(trials), purpose="a check")
+        yield from _faults(trial, file, line)
+        # Other symbols need not make a question that the program can answer: only the rule about means counts.
+        yield from (found for found in _faults(of_other_symbols, file) if found.rule == "mean-range")
 
 
 def _try_symbols(program: Program) -> None:
@@ -221,11 +204,6 @@ def _try_symbols(program: Program) -> None:
         symbols = iter(plain[first:] + plain * len(example))
         question = [name if name in program.separators else next(symbols) for name in example]
         run(program, program.row(question))
-
-
-def _mean_faults(action: Callable[[], object], file: str) -> Iterator[Violation]:
-    """Only what breaks the rule about means: other symbols need not make a question that the program can answer."""
-    return (found for found in _faults(action, file) if found.rule == "mean-range")
 
 
 def _faults(action: Callable[[], object], file: str, line: int = 0) -> Iterator[Violation]:

@@ -55,23 +55,11 @@ class Findings:
     """The broken rules of a file so far."""
 
     file: str
-    _found: dict[Violation, None] = field(default_factory=dict)  # each once, in order
-
-    @property
-    def violations(self) -> list[Violation]:
-        """All of them."""
-        return list(self._found)
+    violations: dict[Violation, None] = field(default_factory=dict)  # each once, in order
 
     def flag(self, rule: str, node: ast.AST, detail: str) -> None:
         """Note a broken rule at a node."""
-        self.add(broken(rule, detail, (self.file, getattr(node, "lineno", 0))).violation)
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def add(self, violation: Violation) -> None:
-        """Note a violation, once."""
-        self._found[violation] = None
+        self.violations[broken(rule, detail, (self.file, getattr(node, "lineno", 0))).violation] = None
 
 
 class RuleError(InputError):
@@ -86,11 +74,6 @@ class RuleError(InputError):
     def rule(self) -> str:
         """Name of the broken rule."""
         return self.violation.rule
-
-    @property
-    def line(self) -> int:
-        """Line of the program that broke it."""
-        return self.violation.line
 
     def at(self, place: Place) -> Self:
         """The same error at a line of a syntax tree, unless it has one already."""

@@ -19,6 +19,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import chain, pairwise
 from typing import NoReturn
 
 import numpy as np
@@ -35,14 +36,16 @@ MOST_STEPS = 10_000_000  # of a run
 MOST_POSITIONS = 1 << 20  # of a row
 
 State = dict[str, Seq]
-Function = Callable[..., State] | Callable[..., Seq]
+Step = Callable[..., State]
+Function = Step | Callable[..., Seq]
+Sizes = tuple[int, ...]  # of a question's parts
 
 
 @dataclass(frozen=True)
 class Loop:
     """A step, or several parts in order (steps or loops), repeated `times(*sizes)` times."""
 
-    body: Callable[..., State] | tuple[Callable[..., State] | Loop, ...]
+    body: Step | tuple[Step | Loop, ...]
     times: Callable[..., int]
 
     def __post_init__(self) -> None:
@@ -52,7 +55,7 @@ class Loop:
             raise InputError("a Loop's times is a function of the question's sizes")
 
     @property
-    def parts(self) -> tuple[Callable[..., State] | Loop, ...]:
+    def parts(self) -> tuple[Step | Loop, ...]:
         """The body as a tuple, whether it was one step or several parts."""
         return self.body if isinstance(self.body, tuple) else (self.body,)
 
@@ -61,20 +64,15 @@ class Loop:
         inside = sum(part.count(sizes) if isinstance(part, Loop) else 1 for part in self.parts)
         return _times(self, sizes) * inside
 
-    def all_loops(self) -> Iterator[Loop]:
-        """This loop and every loop inside."""
+    def all_parts(self) -> Iterator[Step | Loop]:
+        """This loop, and every loop and step function inside, in order."""
         yield self
         for part in self.parts:
-            if isinstance(part, Loop):
-                yield from part.all_loops()
+            yield from part.all_parts() if isinstance(part, Loop) else (part,)
 
-    def steps(self) -> Iterator[Callable[..., State]]:
+    def steps(self) -> list[Step]:
         """Every step function inside, in order."""
-        for part in self.parts:
-            if isinstance(part, Loop):
-                yield from part.steps()
-            else:
-                yield part
+        return [part for part in self.all_parts() if not isinstance(part, Loop)]
 
 
 @dataclass(frozen=True)
@@ -106,14 +104,13 @@ class Program:
 
     def _check_fields(self) -> None:
         """Raise unless every field has the type that it must have."""
-        texts = (*self.separators, *self.tokens) if _is_tuple(self.separators, self.tokens) else (None,)
-        if not all(isinstance(text, str) for text in (self.name, self.example, *texts)):
-            raise InputError(
-                "a Program's name and example are text, its separators and tokens tuples of text"
-            )
+        texts = ((self.name, self.example), self.separators, self.tokens)
+        if not all(_is_tuple_of(str, each) for each in texts):
+            text = "name and example are text, its separators and tokens tuples of text"
+            raise InputError(f"a Program's {text}")
         if not isinstance(self.vocab, Vocab):
             raise InputError(f"a Program's vocab is a Vocab, not {type(self.vocab).__name__}")
-        if not _is_tuple(self.loops) or not all(isinstance(loop, Loop) for loop in self.loops):
+        if not _is_tuple_of(Loop, self.loops):
             raise InputError("a Program's loops are a tuple of Loop(...)")
         if not all(callable(f) for f in (self.prepare, self.readout, self.answer_size)):
             raise InputError("a Program's prepare, readout and answer_size are functions")
@@ -130,31 +127,24 @@ class Program:
         return (self.prepare, *steps, self.readout)
 
     # --- sizes -------------------------------------------------------------------------------------------
-    def sizes(self, row: Sequence[int]) -> tuple[int, ...]:
+    def sizes(self, row: Sequence[int]) -> Sizes:
         """The lengths of the question's parts: `1 0 + 1 1 > # #` has (2, 2)."""
         ids = [int(i) for i in row]
         if ids.count(self.vocab.eoq) != 1:
-            raise InputError(
-                f"{self.name}: a row must have one end-of-question token, not {_text(self, ids)}"
-            )
+            self._refuse(f"a row must have one end-of-question token, not {_text(self, ids)}")
         question = ids[: ids.index(self.vocab.eoq)]
         separators = {self.vocab.id(name) for name in self.separators}
         marks = {self.vocab.eos, self.vocab.pause}
         if marks & set(question) or set(ids[len(question) + 1 :]) - {self.vocab.eos}:
-            raise InputError(
-                f"{self.name}: a row is a question, `>` and any number of `#`: {_text(self, ids)}"
-            )
-        sizes = [0]
-        for i in question:
-            if i in separators:
-                sizes.append(0)
-            else:
-                sizes[-1] += 1
+            self._refuse(f"a row is a question, `>` and any number of `#`: {_text(self, ids)}")
+        ends = [-1, *(at for at, i in enumerate(question) if i in separators), len(question)]
+        sizes = tuple(end - start - 1 for start, end in pairwise(ends))
         if len(sizes) != len(self.separators) + 1 or 0 in sizes:
-            raise InputError(
-                f"{self.name}: a question looks like {self.example!r}, not {_text(self, question)!r}"
-            )
-        return tuple(sizes)
+            self._refuse(f"a question looks like {self.example!r}, not {_text(self, question)!r}")
+        return sizes
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise InputError(f"{self.name}: {what}")
 
     def steps(self, sizes: Sequence[int]) -> tuple[int, ...]:
         """How often each loop repeats for a question of these sizes."""
@@ -168,18 +158,14 @@ class Program:
     def row(self, question: Sequence[str], size: int | None = None) -> Array:
         """The row of a question's token names: `1 0` becomes `1 0 > # #`, long enough for the answer."""
         ids = [*self.vocab.encode(question), self.vocab.eoq]
-        room = len(ids) + self._answer_size(ids) if size is None else size
-        if room > MOST_POSITIONS:
-            refuse_function(self.prepare, f"a row of {room} positions, more than {MOST_POSITIONS}", "budget")
-        if room < len(ids):
-            raise InputError(f"{self.name}: a row of {room} is too short for a question of {len(ids) - 1}")
-        return np.array(ids + [self.vocab.eos] * (room - len(ids)), dtype=np.int64)
-
-    def _answer_size(self, ids: Sequence[int]) -> int:
-        size = self.answer_size(*self.sizes(ids))
-        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise InputError(f"{self.name}: answer_size must give a number of tokens, not {size!r:.40}")
-        return size
+        if size is None:
+            wanted = self.answer_size(*self.sizes(ids))
+            size = len(ids) + _count(wanted, f"{self.name}: answer_size must give a number of tokens")
+        if size > MOST_POSITIONS:
+            refuse_function(self.prepare, f"a row of {size} positions, more than {MOST_POSITIONS}", "budget")
+        if size < len(ids):
+            self._refuse(f"a row of {size} is too short for a question of {len(ids) - 1}")
+        return np.array(ids + [self.vocab.eos] * (size - len(ids)), dtype=np.int64)
 
     def answer(self, row: Array, output: Array) -> list[str]:
         """The answer's token names: what the output holds from the end-of-question token to the first `#`."""
@@ -216,24 +202,17 @@ def evaluate(function: Callable[..., Seq], *rows: object) -> Array:
     return unwrap(output)
 
 
-def unroll(
-    program: Program, rows: Array, sizes: tuple[int, ...], extra: int = 0
-) -> Iterator[tuple[int, str, State]]:
+def unroll(program: Program, rows: Array, sizes: Sizes, extra: int = 0) -> Iterator[tuple[int, str, State]]:
     """Yield (0, "prepare", state) and then (step number, step's name, state) after every step."""
     steps = program.total(sizes)
     if steps > MOST_STEPS:
-        refuse_function(
-            program.prepare, f"the program asks for {steps} steps, more than {MOST_STEPS}", "budget"
-        )
-    row = seq(rows)
-    state = _returned(program, program.prepare, _call(program, program.prepare, {}, row), {})
-    yield 0, program.prepare.__name__, state
-    number = 0
-    for loop in program.loops:
-        for step in _schedule(loop, sizes, extra):
-            number += 1
-            state = _returned(program, step, _call(program, step, state, row), state)
-            yield number, step.__name__, state
+        detail = f"the program asks for {steps} steps, more than {MOST_STEPS}"
+        refuse_function(program.prepare, detail, "budget")
+    row, state = seq(rows), State()
+    scheduled = (step for loop in program.loops for step in _schedule(loop, sizes, extra))
+    for number, function in enumerate(chain([program.prepare], scheduled)):
+        state = _returned(program, function, _call(program, function, state, row), state)
+        yield number, function.__name__, state
 
 
 def read_out(program: Program, state: State, rows: Array) -> Seq:
@@ -246,20 +225,24 @@ def read_out(program: Program, state: State, rows: Array) -> Seq:
     return output
 
 
-def _schedule(loop: Loop, sizes: tuple[int, ...], extra: int) -> Iterator[Callable[..., State]]:
+def _schedule(loop: Loop, sizes: Sizes, extra: int) -> Iterator[Step]:
     for _ in range(_times(loop, sizes) + extra):
         for part in loop.parts:
-            if isinstance(part, Loop):
-                yield from _schedule(part, sizes, extra)
-            else:
-                yield part
+            yield from _schedule(part, sizes, extra) if isinstance(part, Loop) else (part,)
+
+
+def _is_tuple_of(kind: type, value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(each, kind) for each in value)
 
 
 def _times(loop: Loop, sizes: Sequence[int]) -> int:
-    times = loop.times(*sizes)
-    if isinstance(times, bool) or not isinstance(times, int) or times < 0:
-        raise InputError(f"a loop's times must be a number of steps, not {times!r:.40}")
-    return times
+    return _count(loop.times(*sizes), "a loop's times must be a number of steps")
+
+
+def _count(value: object, rule: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InputError(f"{rule}, not {value!r:.40}")
+    return value
 
 
 def _call(program: Program, function: Function, state: State, row: Seq) -> object:
@@ -284,10 +267,6 @@ def parameters(function: Function) -> tuple[str, ...]:
     return tuple(inspect.signature(function).parameters)
 
 
-def _is_tuple(*values: object) -> bool:
-    return all(isinstance(value, tuple) for value in values)
-
-
 def _returned(program: Program, function: Function, result: object, before: State) -> State:
     """The state with the returned variables put in."""
     what = f"{program.name}: {function.__name__}"
@@ -303,7 +282,7 @@ def _returned(program: Program, function: Function, result: object, before: Stat
     return {**before, **{name: Seq(unwrap(value), kind_of(value)) for name, value in result.items()}}
 
 
-def _by_sizes(program: Program, rows: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
+def _by_sizes(program: Program, rows: Array) -> Iterator[tuple[Sizes, Array]]:
     """Group rows whose questions have equal sizes, so that each group runs as one batch."""
     names = len(program.vocab)
     if rows.min() < 0 or rows.max() >= names:

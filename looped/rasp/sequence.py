@@ -41,6 +41,11 @@ class Kind(Enum):
     BOOL = "bool"
     INDEX = "index"
 
+    @property
+    def read(self) -> Kind:
+        """The kind of what an attention reads: booleans come as the tokens 0 and 1."""
+        return Kind.TOKEN if self is Kind.BOOL else self
+
 
 _operations: ContextVar[list[tuple[object, ...]] | None] = ContextVar("operations", default=None)
 
@@ -70,8 +75,8 @@ def operation(function: Callable[P, R]) -> Callable[P, R]:
     """Register an operation of the language.
 
     Its arguments are checked by their annotations (`Seq`, `int`, functions), and it is recorded with all that are no
-    sequences. An argument with an attribute `operations` brings its own meaning of every operation: so the compiler
-    runs a program on symbols.
+    sequences. An argument with an attribute `operations` brings its own meaning of an operation as the method `_name`:
+    so the compiler runs a program on symbols.
     """
     name = function.__name__
     parameters = inspect.signature(function).parameters
@@ -82,7 +87,7 @@ def operation(function: Callable[P, R]) -> Callable[P, R]:
         if not args or type(args[0]) is not Seq:
             for value in (*args, *kwargs.values()):
                 if hasattr(value, "operations"):
-                    return getattr(value.operations, name, function)(*args, **kwargs)
+                    return getattr(value.operations, f"_{name}", function)(*args, **kwargs)
         constants: list[object] = []
         for argument, value in (*zip(checks, args, strict=False), *kwargs.items()):
             check = checks.get(argument)
@@ -97,6 +102,11 @@ def operation(function: Callable[P, R]) -> Callable[P, R]:
     return dispatch
 
 
+def is_operation(value: object) -> bool:
+    """Whether it is what the language means by its name."""
+    return callable(value) and OPERATIONS.get(getattr(value, "__name__", "")) is value
+
+
 def identity(func: Callable[..., object]) -> object:
     """What makes two given functions the same operation: code, defaults and captured values."""
     if not isinstance(func, FunctionType):  # a function of a file, or a built-in
@@ -108,61 +118,71 @@ def identity(func: Callable[..., object]) -> object:
 # --- operators -----------------------------------------------------------------------------------------------
 Ufunc = Callable[[Array, Array], Array]
 Operator = Callable[["Seq", "Seq | int"], "Seq"]
+Meaning = Callable[[str, "Seq | int", "Seq | int"], "Seq"]
+
+ARITHMETIC: dict[str, Ufunc] = {
+    "+": np.add, "-": np.subtract, "*": np.multiply, "//": np.floor_divide, "%": np.remainder,
+}  # fmt: skip
+LOGIC: dict[str, Ufunc] = {"&": np.bitwise_and, "|": np.bitwise_or, "^": np.bitwise_xor}
+COMPARE: dict[str, Ufunc] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 
 
-def _operators(meaning: Callable[..., Seq], sign: str, function: Ufunc) -> tuple[Operator, Operator]:
+def _operators(meaning: Meaning, sign: str) -> tuple[Operator, Operator]:
     """An operator with a sequence on its left, and with one on its right."""
-
-    def left(self: Seq, other: Seq | int) -> Seq:
-        return meaning(sign, function, self, other)
-
-    def right(self: Seq, other: Seq | int) -> Seq:
-        return meaning(sign, function, other, self)
-
-    return left, right
+    return (lambda self, other: meaning(sign, self, other)), (lambda self, other: meaning(sign, other, self))
 
 
-def _comparison(sign: str) -> Operator:
-    return lambda self, other: compare(sign, self, other)
+def refused(rule: str, detail: str) -> Callable[..., NoReturn]:
+    """A method that refuses whatever it is asked."""
 
-
-def _refused(rule: str, detail: str) -> Callable[..., NoReturn]:
-    def method(self: Seq, *args: object, **kwargs: object) -> NoReturn:
+    def method(self: object, *args: object, **kwargs: object) -> NoReturn:
         refuse(rule, detail)
 
     return method
 
 
-def _arithmetic(sign: str, function: Ufunc, a: Seq | int, b: Seq | int) -> Seq:
+def _arithmetic(sign: str, a: Seq | int, b: Seq | int) -> Seq:
     x, y = _pair(sign, a, b)
-    record(sign, literal(a), literal(b))
     if Kind.INDEX in (x._kind, y._kind):
         return _next_index(sign, x, y)
-    return token(function(x._data.astype(np.int64), y._data.astype(np.int64)))
+    return token(ARITHMETIC[sign](x._data.astype(np.int64), y._data.astype(np.int64)))
 
 
 def _next_index(sign: str, x: Seq, y: Seq) -> Seq:
     if x._kind is y._kind:
         refuse("index-arithmetic", f"an index {sign} an index")
-    other = y if x._kind is Kind.INDEX else x
+    leads = x._kind is Kind.INDEX
+    other = y if leads else x
     constant = other._constant
     if constant is None or other._kind is Kind.BOOL:
         refuse("index-to-token", f"an index {sign} a token")
-    if sign == "+" and constant == 1:
-        return Seq(x._data + y._data, Kind.INDEX)
-    if sign == "-" and constant == 1 and x._kind is Kind.INDEX:
-        return Seq(x._data - y._data, Kind.INDEX)
-    shown = f"an index {sign} {constant}" if x._kind is Kind.INDEX else f"{constant} {sign} an index"
-    refuse("index-arithmetic", shown)
+    if constant == 1 and (sign == "+" or (sign == "-" and leads)):
+        return Seq(ARITHMETIC[sign](x._data, y._data), Kind.INDEX)
+    refuse("index-arithmetic", f"an index {sign} {constant}" if leads else f"{constant} {sign} an index")
 
 
-def _logic(sign: str, function: Ufunc, a: Seq | int, b: Seq | int) -> Seq:
+def _logic(sign: str, a: Seq | int, b: Seq | int) -> Seq:
     x, y = _pair(sign, a, b)
     if Kind.INDEX in (x._kind, y._kind):
         refuse("index-arithmetic", f"an index in {sign}")
-    record(sign, literal(a), literal(b))
     kind = Kind.BOOL if x._kind is y._kind is Kind.BOOL else Kind.TOKEN
-    return Seq(function(x._data, y._data), kind)
+    return Seq(LOGIC[sign](x._data, y._data), kind)
+
+
+def compare(sign: str, a: Seq | int, b: Seq | int) -> Seq:
+    """`a sign b`, position by position; an index only against an index, a count or a constant."""
+    x, y = _pair(sign, a, b)
+    refuse_mixed(x, y, f"an index {sign} a token")
+    return Seq(COMPARE[sign](x._data, y._data), Kind.BOOL)
+
+
+def refuse_mixed(x: Seq, y: Seq, detail: str) -> None:
+    """Refuse an index beside a token, unless that is a constant."""
+    other = y if x._kind is Kind.INDEX else x
+    if (x._kind is Kind.INDEX) != (y._kind is Kind.INDEX) and other._constant is None:
+        refuse("index-to-token", detail)
 
 
 class Seq:
@@ -180,25 +200,24 @@ class Seq:
         return f"Seq({self._kind.value}, {np.array2string(self._data.astype(int), threshold=40)})"
 
     # --- position by position ------------------------------------------------------------------------------
-    __add__, __radd__ = _operators(_arithmetic, "+", np.add)
-    __sub__, __rsub__ = _operators(_arithmetic, "-", np.subtract)
-    __mul__, __rmul__ = _operators(_arithmetic, "*", np.multiply)
-    __and__, __rand__ = _operators(_logic, "&", np.bitwise_and)
-    __or__, __ror__ = _operators(_logic, "|", np.bitwise_or)
-    __xor__, __rxor__ = _operators(_logic, "^", np.bitwise_xor)
-    __eq__ = _comparison("==")  # type: ignore[assignment]
-    __ne__ = _comparison("!=")  # type: ignore[assignment]
-    __lt__, __le__ = _comparison("<"), _comparison("<=")
-    __gt__, __ge__ = _comparison(">"), _comparison(">=")
+    __add__, __radd__ = _operators(_arithmetic, "+")
+    __sub__, __rsub__ = _operators(_arithmetic, "-")
+    __mul__, __rmul__ = _operators(_arithmetic, "*")
+    __and__, __rand__ = _operators(_logic, "&")
+    __or__, __ror__ = _operators(_logic, "|")
+    __xor__, __rxor__ = _operators(_logic, "^")
+    __eq__, __ne__ = _operators(compare, "==")[0], _operators(compare, "!=")[0]  # type: ignore[assignment]
+    __lt__, __gt__ = _operators(compare, "<")[0], _operators(compare, ">")[0]
+    __le__, __ge__ = _operators(compare, "<=")[0], _operators(compare, ">=")[0]
 
     def __floordiv__(self, other: int) -> Seq:
-        return _arithmetic("//", np.floor_divide, self, _divisor(other))
+        return _arithmetic("//", self, _divisor(other))
 
     def __mod__(self, other: int) -> Seq:
-        return _arithmetic("%", np.remainder, self, _divisor(other))
+        return _arithmetic("%", self, _divisor(other))
 
     def __neg__(self) -> Seq:
-        return _arithmetic("-", np.subtract, 0, self)
+        return _arithmetic("-", 0, self)
 
     def __invert__(self) -> Seq:
         if self._kind is Kind.INDEX:
@@ -207,18 +226,17 @@ class Seq:
         return Seq(np.invert(self._data), self._kind)
 
     # --- what Python may not do ----------------------------------------------------------------------------
-    __bool__ = _refused(
+    __bool__ = refused(
         "control-flow", "a sequence used as a truth value (if, while, and, or, not, a < b < c)"
     )
-    __iter__ = _refused("indexing", "a sequence iterated over")
-    __getitem__ = _refused("indexing", "a sequence indexed or sliced")
-    __setitem__ = _refused("indexing", "a position of a sequence assigned")
-    __contains__ = _refused("indexing", "`in` a sequence")
-    __len__ = _refused("step-varies", "the length of a sequence read")
-    __int__ = __index__ = __float__ = __complex__ = _refused(
-        "indexing", "a sequence turned into a Python number"
-    )
-    __array__ = _refused("numpy", "a sequence turned into an array")
+    __iter__ = refused("indexing", "a sequence iterated over")
+    __getitem__ = refused("indexing", "a sequence indexed or sliced")
+    __setitem__ = refused("indexing", "a position of a sequence assigned")
+    __contains__ = refused("indexing", "`in` a sequence")
+    __len__ = refused("step-varies", "the length of a sequence read")
+    __int__ = __index__ = __float__ = refused("indexing", "a sequence turned into a Python number")
+    __complex__ = __int__
+    __array__ = refused("numpy", "a sequence turned into an array")
 
     def __array_ufunc__(self, function: Any, *args: object, **kwargs: object) -> NoReturn:
         refuse("numpy", f"numpy.{function.__name__} on a sequence")
@@ -263,42 +281,17 @@ def kind_of(x: Seq) -> Kind:
     return x._kind
 
 
-def literal(value: Seq | int) -> int | None:
-    """The value, if the program's text gave it as a number: what `record` keeps of an operand."""
-    return None if isinstance(value, Seq) else value
-
-
-def compare(sign: str, a: Seq | int, b: Seq | int) -> Seq:
-    """`a sign b`, position by position; an index only against an index, a count or a constant."""
-    x, y = _pair(sign, a, b)
-    if (x._kind is Kind.INDEX) != (y._kind is Kind.INDEX):
-        other = y if x._kind is Kind.INDEX else x
-        if other._constant is None:
-            refuse("index-to-token", f"an index {sign} a token")
-    record(sign, literal(a), literal(b))
-    return Seq(COMPARE[sign](x._data, y._data), Kind.BOOL)
-
-
-COMPARE: dict[str, Ufunc] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
-
 def _pair(sign: str, a: Seq | int, b: Seq | int) -> tuple[Seq, Seq]:
-    x, y = _operand(sign, a), _operand(sign, b)
+    x, y = operand(sign, a), operand(sign, b)
     if x._data.ndim and y._data.ndim and x._data.shape[-1] != y._data.shape[-1]:
-        raise InputError(
-            f"{sign}: sequences of {x._data.shape[-1]} and {y._data.shape[-1]} positions do not match"
-        )
+        sizes = f"{x._data.shape[-1]} and {y._data.shape[-1]} positions"
+        raise InputError(f"{sign}: sequences of {sizes} do not match")
+    record(sign, *(None if isinstance(value, Seq) else value for value in (a, b)))
     return x, y
 
 
-def _operand(sign: str, value: Seq | int) -> Seq:
+def operand(sign: str, value: Seq | int) -> Seq:
+    """A sequence as it is; an integer as a constant, within the range of a token."""
     if isinstance(value, Seq):
         return value
     if isinstance(value, bool):
@@ -332,9 +325,8 @@ def need_same(operation: str, name: str, x: object, other: str, y: object) -> No
     try:
         np.broadcast_shapes(a, b)
     except ValueError:
-        raise InputError(
-            f"{operation}: {name} and {other} must have the same rows, not {a} and {b}"
-        ) from None
+        rows = f"the same rows, not {a} and {b}"
+        raise InputError(f"{operation}: {name} and {other} must have {rows}") from None
 
 
 def need_int(operation: str, name: str, value: object, least: int | None = None) -> int:

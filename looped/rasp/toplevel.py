@@ -18,16 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from looped.errors import InputError
-from looped.rasp import core, library
-from looped.rasp.interpreter import (
-    COMPARISONS,
-    Budget,
-    FileFunction,
-    FileModule,
-    Frame,
-    Namespace,
-    Opaque,
-)
+from looped.rasp import core, interpreter, library
+from looped.rasp.interpreter import Budget, FileFunction, FileModule, Frame, Namespace, Opaque
 from looped.rasp.lint_rules import Findings, LegalityError, broken
 from looped.rasp.program import BLANK, Loop, Program
 from looped.rasp.sequence import OPERATIONS
@@ -36,30 +28,13 @@ from looped.vocab import Vocab
 MOST_ITEMS = 10_000  # of a tuple, a list, a range or a text
 IMPORTS = ("looped.rasp", "looped.vocab", "numpy", "typing", "collections.abc", "__future__")
 VOCAB_FIELDS = {"eoq", "eos", "pause", "symbols", "names"}
-RESERVED = {
-    "dict",
-    "bool",
-    "divmod",
-    "tuple",
-    "list",
-    "str",
-    "range",
-    "len",
-    "min",
-    "max",
-    "int",
-    "abs",
-    "sum",
-}
-
 _MADE: dict[str, object] = {"Program": Program, "Loop": Loop, "BLANK": BLANK}
-_HOMES: dict[str, Namespace] = {
-    "looped.rasp": Namespace(OPERATIONS | _MADE),
-    "looped.rasp.core": Namespace({n: f for n, f in OPERATIONS.items() if hasattr(core, n)}),
-    "looped.rasp.library": Namespace({n: f for n, f in OPERATIONS.items() if hasattr(library, n)}),
-    "looped.rasp.program": Namespace(_MADE),
-    "looped.vocab": Namespace({"Vocab": Vocab}),
-}
+_CORE, _LIBRARY = (
+    Namespace({name: found for name, found in OPERATIONS.items() if hasattr(module, name)})
+    for module in (core, library)
+)
+_RASP = {**OPERATIONS, **_MADE, "core": _CORE, "library": _LIBRARY, "program": Namespace(_MADE)}
+_LOOPED = Namespace({"rasp": Namespace(_RASP), "vocab": Namespace({"Vocab": Vocab})})
 _ANNOTATION = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.BinOp, ast.Tuple, ast.List)
 
 
@@ -75,13 +50,17 @@ class SourceFile:
     used: set[str] = field(default_factory=set)  # names that are read anywhere but in the main block
 
     @property
+    def alone(self) -> dict[str, FileFunction]:
+        """The functions that nothing else in the file uses: each is a straight-line program."""
+        return {name: function for name, function in self.functions.items() if name not in self.used}
+
+    @property
     def programs(self) -> dict[str, Program]:
         """Programs by the name the file gives them; in a list or a tuple, by their own."""
         found: dict[str, Program] = {}
         for name, value in self.module.names.items():
             inner = list(value.values()) if isinstance(value, dict) else value
-            several = inner if isinstance(inner, (list, tuple)) else [inner]
-            for each in several:
+            for each in inner if isinstance(inner, (list, tuple)) else [inner]:
                 if isinstance(each, Program) and all(each is not other for other in found.values()):
                     found[name if each is value else each.name] = each
         return found
@@ -93,11 +72,7 @@ def read_file(tree: ast.Module, file: str, budget: Budget) -> SourceFile:
     for node in tree.body:
         if _is_main(node) or isinstance(node, ast.Pass):
             continue
-        source.used |= {
-            part.id
-            for part in ast.walk(node)
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
-        }
+        source.used |= interpreter.names_in(node, ast.Load)
         if isinstance(node, ast.FunctionDef):
             _define(source, node)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -111,12 +86,10 @@ def read_file(tree: ast.Module, file: str, budget: Budget) -> SourceFile:
 
 def _is_main(node: ast.stmt) -> bool:
     """Whether it is `if __name__ == "__main__":` without an else: its body is for Python alone, and not read."""
-    if not isinstance(node, ast.If) or node.orelse or not isinstance(node.test, ast.Compare):
-        return False
-    left, ops, right = node.test.left, node.test.ops, node.test.comparators
-    named = isinstance(left, ast.Name) and left.id == "__name__"
-    equal = len(ops) == 1 and isinstance(ops[0], ast.Eq)
-    return named and equal and isinstance(right[0], ast.Constant) and right[0].value == "__main__"
+    match node:
+        case ast.If(ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")]), orelse=[]):
+            return True
+    return False
 
 
 def _bind(source: SourceFile, name: str, value: object, node: ast.AST) -> None:
@@ -130,26 +103,29 @@ def _bind(source: SourceFile, name: str, value: object, node: ast.AST) -> None:
 
 # --- imports ----------------------------------------------------------------------------------------------
 def _import(source: SourceFile, node: ast.Import | ast.ImportFrom) -> None:
+    flag, names = source.findings.flag, source.module.names
     if isinstance(node, ast.Import):
         for alias in node.names:
+            first = alias.name.partition(".")[0]  # without `as`, this is bound, and holds the rest
             if not _is_known(alias.name):
-                source.findings.flag("unknown-name", node, f"import of {alias.name[:60]}")
+                flag("unknown-name", node, f"import of {alias.name[:60]}")
             elif alias.asname:
-                _bind(source, alias.asname, _HOMES.get(alias.name) or Opaque(alias.name), node)
-            else:
-                _import_dotted(source, alias.name, node)
+                _bind(source, alias.asname, _found(alias.name) or Opaque(alias.name), node)
+            elif first != "looped":
+                _bind(source, first, Opaque(alias.name), node)
+            elif names.get(first) is not _LOOPED:
+                _bind(source, first, _LOOPED, node)
         return
     origin = "" if node.level else node.module or ""
     for alias in node.names:
-        whole = f"{origin}.{alias.name}"
-        if origin == "looped" and whole in _HOMES:
-            _bind(source, alias.asname or alias.name, _HOMES[whole], node)
-        elif not _is_known(origin):
-            source.findings.flag("unknown-name", node, f"import of {origin[:60] or 'a relative module'}")
+        if not _is_known(origin) and not (origin == "looped" and alias.name in _LOOPED):
+            flag("unknown-name", node, f"import of {origin[:60] or 'a relative module'}")
         elif alias.name == "*":
-            brought = _HOMES.get(origin, Namespace())
-            for name in sorted(brought.keys() & source.module.names.keys()):
-                source.findings.flag("hidden-state", node, f"{name!r} is bound a second time")
+            home = _found(origin)
+            home = home if isinstance(home, Namespace) else Namespace()
+            brought = {name: value for name, value in home.items() if not isinstance(value, Namespace)}
+            for twice in sorted(brought.keys() & names.keys()):
+                flag("hidden-state", node, f"{twice!r} is bound a second time")
             source.module.star |= brought
         else:
             _bind(source, alias.asname or alias.name, _imported(source, origin, alias.name, node), node)
@@ -159,29 +135,19 @@ def _is_known(origin: str) -> bool:
     return any(origin == allowed or origin.startswith(allowed + ".") for allowed in IMPORTS)
 
 
-def _import_dotted(source: SourceFile, name: str, node: ast.AST) -> None:
-    """`import looped.rasp`: the first part of the name is bound, and holds the rest."""
-    first, *rest = name.split(".")
-    if first != "looped":
-        _bind(source, first, Opaque(name), node)
-        return
-    owner = source.module.names.setdefault(first, Namespace())
-    for i, part in enumerate(rest):
-        if not isinstance(owner, Namespace):
-            source.findings.flag("hidden-state", node, f"{first!r} is bound a second time")
-            return
-        known = _HOMES.get(".".join([first, *rest[: i + 1]]), Namespace())
-        owner = owner.setdefault(part, Namespace(known))
+def _found(name: str) -> object:
+    """What a dotted name of ours stands for; None where a program cannot use it."""
+    value: object = Namespace({"looped": _LOOPED})
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Namespace) else None
+    return value
 
 
 def _imported(source: SourceFile, origin: str, name: str, node: ast.AST) -> object:
     """What an imported name stands for; what a program cannot use is opaque."""
-    known = _HOMES.get(origin, Namespace())
-    if name in known:
-        return known[name]
     whole = f"{origin}.{name}"
-    if whole in _HOMES:
-        return _HOMES[whole]
+    if (found := _found(whole)) is not None:
+        return found
     ours = sys.modules.get(origin) if origin.startswith("looped.") else None
     if ours is not None and not hasattr(ours, name) and whole not in sys.modules:
         source.findings.flag("unknown-name", node, f"{origin} has no {name[:60]!r}")
@@ -217,7 +183,7 @@ def _assign(source: SourceFile, node: ast.Assign | ast.AnnAssign) -> None:
         for target in targets:
             frame.assign(target, value)
     except LegalityError as error:
-        source.findings.add(error.violation)
+        source.findings.violations[error.violation] = None
     named = [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
     for name in named:
         _bind(source, name, frame.local.get(name, Opaque("an illegal value")), node)
@@ -236,35 +202,30 @@ class TopLevel(Frame):
         """Raise for what has no place at module level."""
         raise broken("hidden-state", f"{detail} at module level", self.place(node))
 
-    def visit_Constant(self, node: ast.Constant) -> Any:
-        """A number or a text."""
+    def _visit_Constant(self, node: ast.Constant) -> Any:
         if not isinstance(node.value, (int, str)):
             self.refuse(node, "a literal that is neither an integer nor text")
-        return super().visit_Constant(node)
+        return super()._visit_Constant(node)
 
-    def visit_Name(self, node: ast.Name) -> Any:
-        """A name of a comprehension or of the file."""
+    def _visit_Name(self, node: ast.Name) -> Any:
         value = self.local.get(node.id)
         value = self.module.look_up(node.id) if value is None else value
         if value is None:
             self.refuse(node, f"{node.id!r}, which is not a name of the file,")
         return value
 
-    def visit_Compare(self, node: ast.Compare) -> Any:
-        """A comparison by value."""
-        if not all(type(op) in COMPARISONS for op in node.ops):
+    def _visit_Compare(self, node: ast.Compare) -> Any:
+        if not all(type(op) in interpreter.COMPARISONS for op in node.ops):
             self.refuse(node, "`in` or `is`")
-        return super().visit_Compare(node)
+        return super()._visit_Compare(node)
 
-    def visit_Dict(self, node: ast.Dict) -> dict[Any, Any]:
-        """A dict with literal keys."""
+    def _visit_Dict(self, node: ast.Dict) -> dict[Any, Any]:
         if not all(isinstance(key, ast.Constant) for key in node.keys):
             self.refuse(node, "a dict whose keys are not literal")
-        return super().visit_Dict(node)
+        return super()._visit_Dict(node)
 
-    def visit_Lambda(self, node: ast.Lambda) -> FileFunction:
-        """A function of numbers, whose body is checked later."""
-        function = super().visit_Lambda(node)
+    def _visit_Lambda(self, node: ast.Lambda) -> FileFunction:
+        function = super()._visit_Lambda(node)
         if function not in self.source.lambdas:
             self.source.lambdas.append(function)
         return function
@@ -280,8 +241,7 @@ class TopLevel(Frame):
         what = f"text, tuples and lists take + and * with up to {MOST_ITEMS} items"
         raise broken("argument", what, self.place(node))
 
-    def visit_Tuple(self, node: ast.Tuple | ast.List) -> Any:
-        """A tuple or a list."""
+    def _visit_Tuple(self, node: ast.Tuple | ast.List) -> Any:
         found: list[Any] = []
         for part in node.elts:
             if isinstance(part, ast.Starred):
@@ -292,10 +252,9 @@ class TopLevel(Frame):
             raise broken("budget", f"more than {MOST_ITEMS} items", self.place(node))
         return found if isinstance(node, ast.List) else tuple(found)
 
-    visit_List = visit_Tuple
+    _visit_List = _visit_Tuple
 
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> str:
-        """An f-string of numbers and text."""
+    def _visit_JoinedStr(self, node: ast.JoinedStr) -> str:
         for part in node.values:
             if isinstance(part, ast.FormattedValue) and (part.format_spec or part.conversion != -1):
                 self.refuse(part, "a format in an f-string")
@@ -304,8 +263,7 @@ class TopLevel(Frame):
             raise broken("argument", "an f-string takes numbers and text", self.place(node))
         return self.bounded(node, "".join(map(str, parts)))  # type: ignore[no-any-return]
 
-    def visit_ListComp(self, node: ast.GeneratorExp | ast.ListComp) -> list[Any]:
-        """A comprehension, as a list."""
+    def _visit_ListComp(self, node: ast.GeneratorExp | ast.ListComp) -> list[Any]:
         if any(generator.is_async for generator in node.generators):
             self.refuse(node, "an async comprehension")
         found: list[Any] = []
@@ -326,23 +284,23 @@ class TopLevel(Frame):
         walk(node.generators)
         return found
 
-    visit_GeneratorExp = visit_ListComp
+    _visit_GeneratorExp = _visit_ListComp
 
     def _iterated(self, node: ast.AST, value: Any) -> Any:
         if not isinstance(value, (tuple, list, str, range)):
             raise broken("argument", "a value that has no items", self.place(node))
         return value
 
-    def visit_Attribute(self, node: ast.Attribute) -> Any:
+    def _visit_Attribute(self, node: ast.Attribute) -> Any:
         """A field of a vocabulary, or a name of an imported module."""
         if node.attr.startswith("_"):
             self.refuse(node, f"an attribute .{node.attr[:60]}")
         owner = self.expression(node.value)
         if isinstance(owner, Vocab) and node.attr in VOCAB_FIELDS:
             return getattr(owner, node.attr)
-        return super().visit_Attribute(node)
+        return super()._visit_Attribute(node)
 
-    def visit_Call(self, node: ast.Call) -> Any:
+    def _visit_Call(self, node: ast.Call) -> Any:
         """A Program, a Loop, a Vocab, a method of a vocabulary or a built-in that no name of the file hides."""
         if any(keyword.arg is None or keyword.arg.startswith("_") for keyword in node.keywords):
             self.refuse(node, "** or a private field in a call")
@@ -354,7 +312,7 @@ class TopLevel(Frame):
             if node.keywords:
                 self.refuse(node, "a keyword of a built-in")
             return self.bounded(node, self.guarded(node, self.builtins[func.id], *args))
-        return super().visit_Call(node)
+        return super()._visit_Call(node)
 
     def called(self, node: ast.Call, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A Program, a Loop or a Vocab."""
@@ -364,9 +322,7 @@ class TopLevel(Frame):
             for symbols in (*args, *kwargs.values()):
                 if not isinstance(symbols, tuple) or not all(isinstance(s, str) for s in symbols):
                     raise broken("argument", "Vocab takes a tuple of texts", self.place(node))
-        elif any(
-            callable(part) and not isinstance(part, (FileFunction, Loop)) for part in _flat(args, kwargs)
-        ):
+        elif any(callable(x) and not isinstance(x, (FileFunction, Loop)) for x in _flat(args, kwargs)):
             raise broken("argument", "a program is made of functions of its file", self.place(node))
         made = self.guarded(node, callee, *args, **kwargs)
         if isinstance(made, Program):
@@ -392,15 +348,11 @@ def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
     """A built-in over the values of the module level: numbers, text, tuples, lists, ranges."""
 
     def called(*args: Any) -> Any:
+        kinds = (int, str) if function is str else (int, str, tuple, list, range)
         for arg in args:
-            if not isinstance(arg, (int, str, tuple, list, range, Vocab)):
-                raise InputError(
-                    f"{function.__name__} takes numbers, text and tuples, not {type(arg).__name__}"
-                )
-        if function is str and not isinstance(args[0] if args else "", (int, str)):
-            raise InputError("str takes a number or a text")
-        if function in (tuple, list) and args and isinstance(args[0], Vocab):
-            raise InputError(f"{function.__name__} takes text and tuples, not Vocab")
+            if not isinstance(arg, kinds) and not (function is len and isinstance(arg, Vocab)):
+                takes = "a number or a text" if function is str else "numbers, text and tuples"
+                raise InputError(f"{function.__name__} takes {takes}, not {type(arg).__name__}")
         if function in (min, max, sum):
             items = args[0] if args and isinstance(args[0], (tuple, list, range)) else args
             if not all(isinstance(item, int) for item in items):
@@ -414,5 +366,6 @@ MODULE_CALLS = {
     function.__name__: _plain(function)
     for function in (tuple, list, str, range, len, min, max, int, abs, sum)
 }
+RESERVED = {*MODULE_CALLS, "dict", "bool", "divmod"}
 TopLevel.builtins = MODULE_CALLS
 TopLevel.methods = {"id": Vocab, "encode": Vocab}

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from looped.output import Cell, html_table
 from looped.rasp.attention import Array
 from looped.rasp.program import BLANK, Program, read_out, unroll
 from looped.rasp.sequence import Kind, kind_of, unwrap
-from looped.tables import Cell, html_table
 from looped.vocab import EOQ, IGNORED
 
 GAP = "…"
@@ -59,7 +59,8 @@ class Trace:
 
     def shown(self, entry: Entry) -> list[str]:
         """An entry's values as they are printed: token names where the variable holds tokens."""
-        return _shown(self.program, entry)
+        names = self.program.vocab.names if entry.name in self.program.tokens else ()
+        return [_token(names, value) for value in entry.values.tolist()]
 
     def grid(self, name: str) -> list[list[str]]:
         """One variable as step × position, as printed: what a figure draws."""
@@ -67,13 +68,10 @@ class Trace:
 
     def json(self) -> list[dict[str, object]]:
         """A list of {step, name, values}; the values are token names where the variable holds tokens."""
+        own = self.program.tokens
         return [
-            {
-                "step": entry.step,
-                "name": entry.name,
-                "values": self.shown(entry) if entry.name in self.program.tokens else entry.values.tolist(),
-            }
-            for entry in self.entries
+            {"step": e.step, "name": e.name, "values": self.shown(e) if e.name in own else e.values.tolist()}
+            for e in self.entries
         ]
 
     def table(self, positions: int = 40, steps: int = MOST_STEPS, beside: Beside = ()) -> str:
@@ -82,7 +80,15 @@ class Trace:
         Under a step's variables stands what others would put out after it, by name, from the question's end on; others
         may take more steps than the program.
         """
-        return _laid_out(*self._lines(positions, steps, beside))
+        lines, columns = self._lines(positions, steps, beside)
+        width = max(len(value) for _, _, values in lines for value in values)
+        label = max(len(name) for _, name, _ in lines)
+        count = max(len(step) for step, _, _ in lines)
+        text = []
+        for step, name, values in lines:
+            cells = [(GAP if c is None else values[c]).rjust(width) for c in columns] if values else []
+            text.append(f"{step:>{count}}  {name:<{label}}  {' '.join(cells)}".rstrip())
+        return "\n".join(text)
 
     def _repr_html_(self) -> str:
         lines, columns = self._lines()
@@ -140,12 +146,6 @@ def shown_steps(steps: int, most: int = MOST_STEPS) -> list[int | None]:
     return _kept(steps + 1, (0, steps + 1 - most // 2), most)
 
 
-def _shown(program: Program, entry: Entry) -> list[str]:
-    values = entry.values.tolist()
-    names = program.vocab.names if entry.name in program.tokens else ()
-    return [_token(names, value) for value in values]
-
-
 def _token(names: Sequence[str], value: int) -> str:
     if value == BLANK:
         return SHOWN_BLANK
@@ -166,14 +166,3 @@ def _kept(size: int, starts: Sequence[int], most: int) -> list[int | None]:
             gapped.append(None)
         gapped.append(i)
     return gapped
-
-
-def _laid_out(lines: list[tuple[str, str, list[str]]], columns: list[int | None]) -> str:
-    width = max(len(value) for _, _, values in lines for value in values)
-    label = max(len(name) for _, name, _ in lines)
-    count = max(len(step) for step, _, _ in lines)
-    text = []
-    for step, name, values in lines:
-        cells = [GAP.rjust(width) if c is None else values[c].rjust(width) for c in columns] if values else []
-        text.append(f"{step:>{count}}  {name:<{label}}  {' '.join(cells)}".rstrip())
-    return "\n".join(text)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from looped.compiler.compiled import compile_program
+from looped.compiler.compiled import compile_program, draw
 from looped.compiler.graph import LIMITS
-from looped.compiler.picture import draw
 from looped.rasp import programs
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "compiler.md").read_text(encoding="utf-8")

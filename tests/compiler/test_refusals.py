@@ -68,16 +68,12 @@ def test_the_same_program_without_a_fault_compiles(tmp_path: Path) -> None:
 
 
 def test_a_width_beyond_the_limit() -> None:
-    with pytest.raises(
-        CompileError, match=r"strings\.py:\d+: width: parity needs a width of \d+, more than 8"
-    ):
+    with pytest.raises(CompileError, match=r"paper\.py:\d+: width: parity needs a width of \d+, more than 8"):
         compile_program(programs.get("parity"), most_width=8)
 
 
 def test_rows_too_long_to_be_exact() -> None:
-    with pytest.raises(
-        CompileError, match=r"arithmetic\.py:\d+: row-length: rows of 65536 tokens need sums of"
-    ):
+    with pytest.raises(CompileError, match=r"paper\.py:\d+: row-length: rows of 65536 tokens need sums of"):
         compile_program(programs.get("addition"), longest=65536)
 
 

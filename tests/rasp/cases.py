@@ -202,6 +202,9 @@ ILLEGAL: dict[str, Illegal] = {
     ),
     # --- precision
     "constant without bound": Illegal("precision", "def f(x):\n    return full(x, 100000)  # <-"),
+    "constant of a choice without bound": Illegal(
+        "precision", "def f(x):\n    return where(x == 1, 100000, x)  # <-"
+    ),
     "token without bound": Illegal("precision", "def f(x):\n    return (x + 200) * 200 * 200  # <-"),
 }
 

@@ -74,6 +74,7 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "where condition": (lambda: library.where(True, X, X), "where: condition must be a sequence"),  # type: ignore[arg-type]
     "where values": (lambda: library.where(TOKENS, X, X), "where: condition must be boolean, or 0 and 1"),
     "where x_if": (lambda: library.where(X, "a", X), "where: x_if must be a sequence, not str"),  # type: ignore[arg-type]
+    "where far constant": (lambda: library.where(X, TOKEN_LIMIT, X), "precision"),
     "where lengths": (lambda: library.where(X, X, LONG), "where: condition has 3 positions and y_else 4"),
     "mask x": (lambda: library.mask(1, X), "mask: x must be a sequence"),  # type: ignore[arg-type]
     "mask mask": (lambda: library.mask(X, TOKENS), "mask: bool_mask must be boolean, or 0 and 1"),

@@ -64,7 +64,7 @@ def test_python_functions_are_refused_while_they_run(name: str) -> None:
 
     with pytest.raises(LegalityError) as refused:
         run_text()
-    assert refused.value.line == cases.line_of(case.text)
+    assert refused.value.violation.line == cases.line_of(case.text)
 
 
 @pytest.mark.parametrize("name", cases.LEGAL)

@@ -144,7 +144,7 @@ def step(number):
     exec(compile(text, "<no file>", "exec"), module.__dict__)
     with pytest.raises(LegalityError, match="differed between two iterations") as refused:
         counted(make(Loop(module.step, times=lambda n: n)), "1 1")
-    assert (refused.value.rule, refused.value.line) == ("step-varies", 4)
+    assert (refused.value.rule, refused.value.violation.line) == ("step-varies", 4)
 
 
 def test_operations_that_change_between_lengths_are_refused_without_source() -> None:

@@ -5,17 +5,12 @@ from __future__ import annotations
 from looped.errors import InputError
 from looped.rasp import lint
 from looped.rasp.program import Program
-from looped.rasp.programs import chomsky
-from looped.rasp.programs.arithmetic import ADDITION, LONG_MULTIPLICATION, MULTIPLICATION
-from looped.rasp.programs.strings import BINARY_SUM, COPY, PARITY, UNIQUE_SET
+from looped.rasp.programs import chomsky, paper
 
 __all__ = ["CHOMSKY", "PROGRAMS", "find", "get"]
 
-PROGRAMS: dict[str, Program] = {
-    program.name: program
-    for program in (PARITY, COPY, ADDITION, BINARY_SUM, MULTIPLICATION, UNIQUE_SET, LONG_MULTIPLICATION)
-}
-CHOMSKY = {found.name: found for found in vars(chomsky).values() if isinstance(found, Program)}
+PROGRAMS = {found.name: found for found in paper.PROGRAMS}
+CHOMSKY = {found.name: found for found in chomsky.PROGRAMS}
 
 
 def get(name: str) -> Program:

@@ -1,28 +1,11 @@
+# ruff: noqa: F403, F405 - a file of the language, which takes all of its names
 """Programs for fourteen of the fifteen tasks of the Chomsky suite; docs/chomsky.md says why the square root has none.
 
 Three need one step and no more, multiplication takes 2n, all others n. `>` is the end-of-question token below, "its
-place" the position where it stands: the first of the answer.
+place" the position where it stands: the first of the answer. The table at the end has all that a `Program` says.
 """
 
-from looped.rasp import (
-    Seq,
-    cumsum,
-    equals,
-    firsts,
-    full,
-    has_seen,
-    index_select,
-    indices,
-    kqv,
-    lasts,
-    mask,
-    seen,
-    seq_map,
-    shift_right,
-    tok_map,
-    where,
-)
-from looped.rasp.program import BLANK, Loop, Program, State
+from looped.rasp import *
 from looped.vocab import Vocab
 
 BITS = Vocab(("0", "1"))
@@ -46,17 +29,6 @@ def read_one_bit(answer: Seq, row: Seq) -> Seq:
     return where(row == EOQ, answer, EOS)
 
 
-EVEN_PAIRS = Program(
-    name="even_pairs",
-    vocab=BITS,
-    prepare=prepare_pairs,
-    loops=(Loop(step_pairs, times=lambda n: 1),),
-    readout=read_one_bit,
-    answer_size=lambda n: 1,
-    example="0 1 1 0",
-)
-
-
 # --- parity check: T = n -------------------------------------------------------------------------------------
 # As `parity`: the bits travel to the right, and every position keeps the exclusive or of what came by.
 def prepare_parity(row: Seq) -> State:
@@ -68,17 +40,6 @@ def step_parity(seq: Seq, answer: Seq) -> State:
     """Every bit moves on by one and is taken into the answer where it arrives."""
     seq = shift_right(seq, 1)
     return {"seq": seq, "answer": answer ^ seq}
-
-
-PARITY_CHECK = Program(
-    name="parity_check",
-    vocab=BITS,
-    prepare=prepare_parity,
-    loops=(Loop(step_parity, times=lambda n: n),),
-    readout=read_one_bit,
-    answer_size=lambda n: 1,
-    example="1 1 0 1",
-)
 
 
 # --- cycle navigation: T = n ---------------------------------------------------------------------------------
@@ -102,17 +63,6 @@ def step_cycle(seq: Seq, answer: Seq) -> State:
 def read_cycle(answer: Seq, row: Seq) -> Seq:
     """The place, `#` after it."""
     return where(row == MOVES_EOQ, answer, MOVES_EOS)
-
-
-CYCLE_NAVIGATION = Program(
-    name="cycle_navigation",
-    vocab=MOVES,
-    prepare=prepare_cycle,
-    loops=(Loop(step_cycle, times=lambda n: n),),
-    readout=read_cycle,
-    answer_size=lambda n: 1,
-    example="R L S L L",
-)
 
 
 # --- modular arithmetic: T = n -------------------------------------------------------------------------------
@@ -154,17 +104,6 @@ def read_modular(term: Seq, total: Seq, row: Seq) -> Seq:
     return where(row == SIGNS_EOQ, (total + term) % 5, SIGNS_EOS)
 
 
-MODULAR_ARITHMETIC = Program(
-    name="modular_arithmetic",
-    vocab=SIGNS,
-    prepare=prepare_modular,
-    loops=(Loop(step_modular, times=lambda n: n),),
-    readout=read_modular,
-    answer_size=lambda n: 1,
-    example="1 + 2 × 3",
-)
-
-
 # --- reverse string: T = n -----------------------------------------------------------------------------------
 # The bits move on by two and the first free place of the answer by one: each bit meets its place.
 def prepare_reverse(row: Seq) -> State:
@@ -182,18 +121,6 @@ def step_reverse(seq: Seq, answer: Seq, row: Seq) -> State:
 def read_filled(answer: Seq) -> Seq:
     """The places that are filled, `#` after them."""
     return where(answer == BLANK, EOS, answer)
-
-
-REVERSE_STRING = Program(
-    name="reverse_string",
-    vocab=BITS,
-    prepare=prepare_reverse,
-    loops=(Loop(step_reverse, times=lambda n: n),),
-    readout=read_filled,
-    answer_size=lambda n: n,
-    example="0 1 1 1",
-    tokens=("seq", "answer"),
-)
 
 
 # --- stack manipulation: T = n -------------------------------------------------------------------------------
@@ -224,17 +151,6 @@ def step_stack(seq: Seq, pop: Seq, answer: Seq, row: Seq) -> State:
 def read_stack(answer: Seq) -> Seq:
     """The places that are filled, `#` after them."""
     return where(answer == BLANK, STACK_EOS, answer)
-
-
-STACK_MANIPULATION = Program(
-    name="stack_manipulation",
-    vocab=STACK,
-    prepare=prepare_stack,
-    loops=(Loop(step_stack, times=lambda n: n),),
-    readout=read_stack,
-    answer_size=lambda n: n,
-    example="0 1 1 0 PUSH1 POP POP",
-)
 
 
 # --- brackets: T = n -----------------------------------------------------------------------------------------
@@ -285,17 +201,6 @@ def read_brackets(value: Seq, row: Seq) -> Seq:
     """The value of the last token, which is that of the whole."""
     whole = shift_right(value, 1, BLANK)
     return where((row == MATHS_EOQ) & (whole != BLANK), whole, MATHS_EOS)
-
-
-MODULAR_ARITHMETIC_BRACKETS = Program(
-    name="modular_arithmetic_brackets",
-    vocab=MATHS,
-    prepare=prepare_brackets,
-    loops=(Loop(step_brackets, times=lambda n: n),),
-    readout=read_brackets,
-    answer_size=lambda n: 1,
-    example="( ( 1 - 4 ) + ( - 2 ) )",
-)
 
 
 # --- solve equation: T = n -----------------------------------------------------------------------------------
@@ -351,17 +256,6 @@ def read_equation(value: Seq, row: Seq) -> Seq:
     return where(row == EQUATION_EOQ, x, EQUATION_EOS)
 
 
-SOLVE_EQUATION = Program(
-    name="solve_equation",
-    vocab=EQUATION,
-    prepare=prepare_equation,
-    loops=(Loop(step_equation, times=lambda n: n),),
-    readout=read_equation,
-    answer_size=lambda n: 1,
-    example="( ( 1 - x ) + ( - 2 ) ) = 0",
-)
-
-
 # --- duplicate string: T = n ---------------------------------------------------------------------------------
 # One copy of the row moves on by one, the other by two: after n steps they stand one after the other.
 def prepare_duplicate(row: Seq) -> State:
@@ -384,18 +278,6 @@ def read_duplicate(once: Seq, twice: Seq) -> Seq:
     """The first copy, and the other one where it ends."""
     both = where(once == EOS, twice, once)
     return where(both == BLANK, EOS, both)
-
-
-DUPLICATE_STRING = Program(
-    name="duplicate_string",
-    vocab=BITS,
-    prepare=prepare_duplicate,
-    loops=(Loop(step_duplicate, times=lambda n: n),),
-    readout=read_duplicate,
-    answer_size=lambda n: 2 * n,
-    example="0 1 1 0",
-    tokens=("once", "twice"),
-)
 
 
 # --- missing duplicate: T = n --------------------------------------------------------------------------------
@@ -424,17 +306,6 @@ def read_missing(answer: Seq, row: Seq) -> Seq:
     return where(row == TWICE_EOQ, answer, TWICE_EOS)
 
 
-MISSING_DUPLICATE = Program(
-    name="missing_duplicate",
-    vocab=TWICE,
-    prepare=prepare_missing,
-    loops=(Loop(step_missing, times=lambda n: n),),
-    readout=read_missing,
-    answer_size=lambda n: 1,
-    example="0 1 1 0 0 _ 1 0",
-)
-
-
 # --- odds first: T = n ---------------------------------------------------------------------------------------
 # Every place of the answer knows which bit it shows: two further than the place before it, or the first if there is
 # none two further. One place more is right after every step.
@@ -454,17 +325,6 @@ def read_odds(at: Seq, row: Seq) -> Seq:
     """As many places as there are bits."""
     inside = cumsum(has_seen(row, full(row, EOQ))) <= firsts(row, full(row, EOQ))
     return where(inside, index_select(row, at), EOS)
-
-
-ODDS_FIRST = Program(
-    name="odds_first",
-    vocab=BITS,
-    prepare=prepare_odds,
-    loops=(Loop(step_odds, times=lambda n: n),),
-    readout=read_odds,
-    answer_size=lambda n: n,
-    example="0 1 1 0 1 0",
-)
 
 
 # --- binary addition: T = 1 ----------------------------------------------------------------------------------
@@ -499,18 +359,6 @@ def step_sum(both: Seq, longer: Seq, row: Seq) -> State:
 def read_answer(answer: Seq) -> Seq:
     """As it stands."""
     return answer
-
-
-BINARY_ADDITION = Program(
-    name="binary_addition",
-    vocab=PLUSSED,
-    prepare=prepare_sum,
-    loops=(Loop(step_sum, times=lambda n: 1),),
-    readout=read_answer,
-    answer_size=lambda n: n,
-    example="0 1 0 0 1 + 0 1 1",
-    tokens=("answer",),
-)
 
 
 # --- binary multiplication: T = 2n ---------------------------------------------------------------------------
@@ -569,17 +417,6 @@ def read_product(sum: Seq, top: Seq, started: Seq, row: Seq) -> Seq:
     return where(~past | sum, where(sum, 1, 0), empty)
 
 
-BINARY_MULTIPLICATION = Program(
-    name="binary_multiplication",
-    vocab=TIMED,
-    prepare=prepare_product,
-    loops=(Loop(step_product, times=lambda n: n), Loop(step_carries, times=lambda n: n)),
-    readout=read_product,
-    answer_size=lambda n: n,
-    example="0 1 0 0 1 × 0 1 1",
-)
-
-
 # --- bucket sort: T = 1 --------------------------------------------------------------------------------------
 # The k-th place holds the first symbol s for which at least k symbols are s or smaller.
 SYMBOLS = Vocab(("0", "1", "2", "3", "4"))
@@ -599,13 +436,63 @@ def step_sort(row: Seq) -> State:
     return {"answer": where(place <= cumsum(row <= 2), small, large)}
 
 
-BUCKET_SORT = Program(
-    name="bucket_sort",
-    vocab=SYMBOLS,
-    prepare=prepare_sort,
-    loops=(Loop(step_sort, times=lambda n: 1),),
-    readout=read_answer,
-    answer_size=lambda n: n,
-    example="4 2 1 3 0 2 2 1 4",
-    tokens=("answer",),
-)
+# --- the programs ----------------------------------------------------------------------------------------------
+def one(n: int) -> int:
+    """One step, or an answer of one token."""
+    return 1
+
+
+def same(n: int) -> int:
+    """As many steps, or as long an answer, as the question has tokens."""
+    return n
+
+
+# name, vocabulary, prepare, loops with their T, read-out, size of the answer, example
+PROGRAMS = (
+    Program("even_pairs", BITS, prepare_pairs, (Loop(step_pairs, one),), read_one_bit, one, "0 1 1 0"),
+    Program("parity_check", BITS, prepare_parity, (Loop(step_parity, same),), read_one_bit, one, "1 1 0 1"),
+    Program(
+        "cycle_navigation", MOVES, prepare_cycle, (Loop(step_cycle, same),), read_cycle, one, "R L S L L",
+    ),
+    Program(
+        "modular_arithmetic", SIGNS, prepare_modular, (Loop(step_modular, same),), read_modular, one,
+        "1 + 2 × 3",
+    ),
+    Program(
+        "reverse_string", BITS, prepare_reverse, (Loop(step_reverse, same),), read_filled, same, "0 1 1 1",
+        tokens=("seq", "answer"),
+    ),
+    Program(
+        "stack_manipulation", STACK, prepare_stack, (Loop(step_stack, same),), read_stack, same,
+        "0 1 1 0 PUSH1 POP POP",
+    ),
+    Program(
+        "modular_arithmetic_brackets", MATHS, prepare_brackets, (Loop(step_brackets, same),), read_brackets,
+        one, "( ( 1 - 4 ) + ( - 2 ) )",
+    ),
+    Program(
+        "solve_equation", EQUATION, prepare_equation, (Loop(step_equation, same),), read_equation, one,
+        "( ( 1 - x ) + ( - 2 ) ) = 0",
+    ),
+    Program(
+        "duplicate_string", BITS, prepare_duplicate, (Loop(step_duplicate, same),), read_duplicate,
+        lambda n: 2 * n, "0 1 1 0", tokens=("once", "twice"),
+    ),
+    Program(
+        "missing_duplicate", TWICE, prepare_missing, (Loop(step_missing, same),), read_missing, one,
+        "0 1 1 0 0 _ 1 0",
+    ),
+    Program("odds_first", BITS, prepare_odds, (Loop(step_odds, same),), read_odds, same, "0 1 1 0 1 0"),
+    Program(
+        "binary_addition", PLUSSED, prepare_sum, (Loop(step_sum, one),), read_answer, same,
+        "0 1 0 0 1 + 0 1 1", tokens=("answer",),
+    ),
+    Program(
+        "binary_multiplication", TIMED, prepare_product, (Loop(step_product, same), Loop(step_carries, same)),
+        read_product, same, "0 1 0 0 1 × 0 1 1",
+    ),
+    Program(
+        "bucket_sort", SYMBOLS, prepare_sort, (Loop(step_sort, one),), read_answer, same, "4 2 1 3 0 2 2 1 4",
+        tokens=("answer",),
+    ),
+)  # fmt: skip
