@@ -19,6 +19,7 @@ from torch import Tensor
 from looped.fast import kernels
 from looped.fast.packing import Packing
 from looped.model import positions
+from looped.model.attention import best_so_far
 from looped.model.config import ModelConfig
 
 Cache = tuple[Float[Tensor, "N H _ d"], Float[Tensor, "N H _ d"]]  # keys and values of the positions so far
@@ -63,7 +64,7 @@ def attend_after(
         extra = None if offsets is None else offsets[heads]
         parts.append(_attend(q[:, heads], k[:, heads], v[:, heads], band, extra))
     if config.running:
-        parts.append(_running(k[:, soft:], v[:, soft:])[:, :, past:])
+        parts.append(best_so_far(k[:, soft:], v[:, soft:])[:, :, past:])
     out = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
     return out.transpose(1, 2).reshape(n, size, config.width), (k, v)
 
@@ -104,12 +105,6 @@ def visible(queries: int, keys: int, band: int, device: torch.device) -> Bool[Te
     distance = query - torch.arange(keys, device=device)
     seen = distance >= 0
     return seen & (distance < band) if band else seen
-
-
-def _running(k: Float[Tensor, "N H L d"], v: Float[Tensor, "N H L d"]) -> Float[Tensor, "N H L d"]:
-    """The value at the best key so far, by each key's first entry: sharp attention with one fixed query."""
-    best = k[..., 0].cummax(dim=-1).indices
-    return v.gather(2, best[..., None].expand_as(v))
 
 
 def _groups(bands: tuple[int, ...]) -> list[tuple[int, slice]]:

@@ -127,7 +127,6 @@ def embed(
     if packing.fills(size):
         return model.embed(weights, batch.tokens, at)
     if at is None:
-        positions.check_size(model.config, size)
         at = positions.places(model.config, rows, size, batch.tokens.device)
     return model.embed(weights, packing.pack(batch.tokens)[:, None], packing.pack(at)[None])
 
@@ -195,7 +194,7 @@ def _mark_cost(
 ) -> Float[Tensor, ""]:
     """The halting loss of some rows after a step, summed."""
     at = packing.starts(end.device) + halting.mark_of(batch.loss_mask[:, rows])
-    wants = halting.mark_wants(weights.head, end.gather(1, at[..., None].expand(-1, -1, end.shape[2])))
+    wants = halting.logits(weights.head, end.gather(1, at[..., None].expand(-1, -1, end.shape[2])))
     steps = batch.steps[:, rows]
     return halting.mark_cost(wants, steps == step, steps >= step).sum()
 

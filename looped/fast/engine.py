@@ -1,18 +1,13 @@
-"""One gradient step: data, loss, gradient, update, for all seeds at once.
+"""The fast engine: a gradient step of the stock block for all seeds at once, held to the plain engine by a trial.
 
-The engine owns what changes (weights, moments, generators) and hides how a step is carried out:
-
-- on the CPU, eagerly, in fp32, or with products in bf16 if asked to;
-- on CUDA, matrix products in bf16, and with stratified lengths the whole step (data included) captured in one CUDA
-  graph per curriculum stage and replayed.
-
-Both give the same numbers up to rounding. The engine knows nothing of files, displays or evaluation.
+On the CPU it is carried out eagerly, in fp32, or with products in bf16 if asked to. On CUDA products are in bf16, and
+with stratified lengths the whole step (data included) is captured in one CUDA graph per curriculum stage.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -20,28 +15,72 @@ from torch import Tensor
 
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.fast import build, folding, fused, kernels, trajectory
+from looped.fast import build, folding, fused, kernels
 from looped.fast.backprop import Noise, Outcome, backpropagate
 from looped.fast.folding import GradientStore
 from looped.fast.fused import FusedLoop
 from looped.fast.packing import Packing
 from looped.fast.stacked import Prepared, StackedTransformer
+from looped.fast.trajectory import Trajectory
 from looped.model.looped import checkpoint_weights
 from looped.model.weights import Layout
-from looped.training import curriculum, plain, start
+from looped.training import curriculum, plain, recipes
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan, Stage
+from looped.training.engine import TrainingEngine, World
 from looped.training.optimizer import Moments
-from looped.training.plain import PlainEngine, TrainingEngine, point_into
+from looped.training.plain import PlainEngine, point_into
 from looped.training.progress import Readings
-from looped.training.world import World
 
 SEEDS = 2  # that a trial compares
 # how far gradients may be apart in a trial, relative to their size
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
 
 
-class Engine(TrainingEngine):
+class Recording(TrainingEngine):
+    """An engine whose gradient step can be captured in a CUDA graph, at the first of a stage, and replayed."""
+
+    _graph: torch.cuda.CUDAGraph | None = None
+    _readings: Readings  # of the captured step, filled by each replay
+
+    def stage(self, longest: int) -> Stage:
+        """The shapes of the stage whose maximum length is `longest`."""
+        self._graph = None  # gives its memory back before the next stage takes its own
+        return super().stage(longest)
+
+    def _carry_out(self, stage: Stage) -> Readings:
+        """One gradient step, recorded at the first of a stage where that can be done."""
+        if not (self.graphs and stage.plan is not None):
+            return super()._carry_out(stage)
+        if self._graph is None:
+            self._record(stage)
+        assert self._graph is not None
+        self._graph.replay()
+        return self._readings
+
+    def _record(self, stage: Stage) -> None:
+        """Capture the step; nothing has changed when this returns."""
+        changing = [self.weights, *self.moments.tensors().values()]
+        kept = [tensor.clone() for tensor in changing]
+        states = [generator.get_state() for generator in self.generators]
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            super()._carry_out(stage)
+        torch.cuda.current_stream().wait_stream(stream)
+        for tensor, old in zip(changing, kept, strict=True):
+            tensor.copy_(old)
+        for generator, state in zip(self.generators, states, strict=True):
+            generator.set_state(state)
+        graph = torch.cuda.CUDAGraph()
+        for generator in self.generators:
+            graph.register_generator_state(generator)
+        with torch.cuda.graph(graph):
+            self._readings = super()._carry_out(stage)
+        self._graph = graph
+
+
+class Engine(Recording):
     """Trains S seeds side by side, a gradient step at a time."""
 
     def __init__(
@@ -54,8 +93,7 @@ class Engine(TrainingEngine):
         fused: bool = True,
         world: World | None = None,
     ) -> None:
-        super().__init__(config, device, precision)
-        self.world = world or World()
+        super().__init__(config, device, precision, world)
         if config.batch < self.world.size:
             raise InputError(f"{self.world.size} processes cannot share a batch of {config.batch}")
         cuda = self.device.type == "cuda"
@@ -63,32 +101,17 @@ class Engine(TrainingEngine):
         self.fused = fused  # where it can be taken; never is for comparing with it
         self.store = GradientStore(accumulate=self.precision.itemsize < 4)
         self.model = build(config.model, self.store.linear)
-        self.weights = start.weights(config.init, config.task, config.model, list(config.seeds), self.device)
+        self.weights = recipes.first_weights(config).to(self.device)
         self._free = (self.weights != 0).float() if config.keep_zeros else None  # 0: a weight may not move
         self.moments = Moments.of(self.weights, config.ema)
         if self.weights.is_cuda and kernels.available():
             self.adamw = kernels.adamw
         self._fused: FusedLoop | None = None
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._readings: Readings | None = None
 
     def stage(self, longest: int) -> Stage:
-        """The shapes of the stage whose maximum length is `longest`, which are fixed where a graph is captured."""
-        self._graph = self._fused = None  # gives their memory back before the next stage takes its own
-        return curriculum.stage(self.config, longest, self.device, self.world.rows, self.graphs)
-
-    def _carry_out(self, stage: Stage) -> Readings:
-        """One gradient step, recorded at the first of a stage where that can be done."""
-        if not (self.graphs and stage.plan is not None):
-            return super()._carry_out(stage)
-        if self._graph is None:
-            changing = [self.weights, *self.moments.tensors().values()]
-            self._graph, self._readings = record(
-                lambda: super(Engine, self)._carry_out(stage), changing, self.generators
-            )
-        self._graph.replay()
-        assert self._readings is not None
-        return self._readings
+        """The shapes of the stage whose maximum length is `longest`."""
+        self._fused = None  # as the graph
+        return super().stage(longest)
 
     def evaluated(self) -> tuple[StackedTransformer, Prepared]:
         """The model with the weights that count, to be measured."""
@@ -131,10 +154,10 @@ class Engine(TrainingEngine):
         mine, counted = batch.part(self.world.rows), batch.loss_mask.sum((1, 2))
         halt_cost = self.config.halt_cost / self.config.batch  # of one row
         if self.config.whole:
-            outcome = trajectory.backpropagate(
+            rows = Trajectory(
                 self.config, self.model, weights, mine, stage.most, at=at, noise=noise, counted=counted
             )
-            return outcome, self.store.close(weights)
+            return rows.backpropagate(), self.store.close(weights)
         packing = Packing(stage.computed[self.world.rows])
         if self.fused and fused.suits(self.config, plan, size, self.device):
             if self._fused is None or self._fused.plan != plan:
@@ -179,32 +202,6 @@ class Engine(TrainingEngine):
         most = stage.strata.upper[0] if stage.strata is not None else int(batch.steps.max())
         for _ in range(most - len(plan.active)):
             noise(0)
-
-
-def record(
-    body: Callable[[], Readings], changing: Sequence[Tensor], generators: Sequence[torch.Generator]
-) -> tuple[torch.cuda.CUDAGraph, Readings]:
-    """A graph of `body` and the readings that each replay fills; nothing has changed when this returns.
-
-    `changing` are the tensors that the body changes in place, `generators` those that it draws from.
-    """
-    kept = [tensor.clone() for tensor in changing]
-    states = [generator.get_state() for generator in generators]
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        body()
-    torch.cuda.current_stream().wait_stream(stream)
-    for tensor, old in zip(changing, kept, strict=True):
-        tensor.copy_(old)
-    for generator, state in zip(generators, states, strict=True):
-        generator.set_state(state)
-    graph = torch.cuda.CUDAGraph()
-    for generator in generators:
-        graph.register_generator_state(generator)
-    with torch.cuda.graph(graph):
-        readings = body()
-    return graph, readings
 
 
 # --- before a run, one batch: does a faster way give the plain engine's loss and gradient? --------------------

@@ -25,9 +25,9 @@ from torch import Tensor
 from looped.batches import Batch
 from looped.fast import kernels
 from looped.fast.backprop import Noise, Outcome, ceiling, embed, read
-from looped.fast.layer_ops import Layer, unstack
+from looped.fast.layer_ops import Layer
 from looped.fast.packing import Packing
-from looped.fast.stacked import Activations, Prepared, StackedTransformer, fused_layer
+from looped.fast.stacked import Activations, Prepared, StackedTransformer, fused_block
 from looped.model import halting
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan
@@ -52,11 +52,9 @@ class LayerTape(Activations):
 
 def suits(config: TrainConfig, plan: Plan | None, size: int, device: torch.device) -> bool:
     """Whether a stage can run this way: on CUDA, all gradients, rows that fit the attention kernel."""
-    model = config.model
-    fits = size <= kernels.LONGEST and model.head_size <= kernels.WIDEST and model.precision != "float64"
-    plain_rows = model.positions not in ("rotary", "alibi") and fits
+    fits = size <= kernels.LONGEST and config.model.precision != "float64"
     whole = plan is not None and not (config.checkpointing or config.backprop or config.whole)
-    return device.type == "cuda" and kernels.available() and plain_rows and whole and model.ordinary
+    return device.type == "cuda" and kernels.knows(config.model) and fits and whole
 
 
 class FusedLoop:
@@ -72,9 +70,7 @@ class FusedLoop:
         counts = [packing.ends[active] for active in plan.active]
         self.ends = list(accumulate(counts))
         self.starts = [end - count for end, count in zip(self.ends, counts, strict=True)]
-        d, inner = model.config.width, model.config.width * model.config.expansion
-
-        rows = self.ends[-1]
+        d, inner, rows = model.config.width, model.config.width * model.config.expansion, self.ends[-1]
 
         def buffer(width: int) -> Tensor:
             return like.new_empty(model.config.layers, seeds, rows, width)
@@ -86,7 +82,8 @@ class FusedLoop:
             buffer(d), column(), buffer(3 * d), buffer(d), buffer(d), column(), buffer(inner), buffer(inner),
             buffer(3 * d), buffer(d), buffer(inner), buffer(d),
         )  # fmt: skip
-        self.tapes = unstack(self.tape)
+        stacks = [getattr(self.tape, f.name) for f in fields(LayerTape)]
+        self.tapes = [LayerTape(*(stack[i] for stack in stacks)) for i in range(model.config.layers)]
         # The state after every step, before scale and shift: in fp32, like all that the residual stream carries.
         self.normal = torch.empty(seeds, rows, d, device=like.device, dtype=torch.float32)
         self.normal_rstd = torch.empty(seeds, rows, device=like.device, dtype=torch.float32)
@@ -136,7 +133,7 @@ class FusedLoop:
         state = torch.addcmul(weights.shift[:, 0], normal, weights.scale[:, 0])
         step = torch.cat([torch.full_like(here[0], t) for t, here in enumerate(at, 1)])
         steps = torch.cat([batch.steps[:, :n] for n in self.plan.active], dim=1)
-        cost = halting.mark_cost(halting.mark_wants(weights.head, state), steps == step, steps >= step)
+        cost = halting.mark_cost(halting.logits(weights.head, state), steps == step, steps >= step)
         torch.autograd.backward(halt_cost * cost.sum())
         assert normal.grad is not None
         return list(zip(at, torch.split(normal.grad, list(self.plan.active), dim=1), strict=True))
@@ -153,21 +150,14 @@ class FusedLoop:
             if noise is not None:
                 added = noise(end - start)
                 given = added if given is None else given + added
-            h = x.new_empty(x.shape[0], end - start, x.shape[2])
-            first = self.tapes[0]
+            h, each = x.new_empty(x.shape[0], end - start, x.shape[2]), [t.computed(rows) for t in self.tapes]
             self.ops.inject_norm(
                 None if state is None else state[:, : end - start], given, weights.scale, weights.shift,
-                h, first.start[:, rows], first.start_rstd[:, rows],
+                h, each[0].start, each[0].start_rstd,
             )  # fmt: skip
-            for i, layer in enumerate(weights.layers):
-                last = i + 1 == len(self.tapes)
-                normal = self.normal if last else self.tapes[i + 1].start
-                rstd = self.normal_rstd if last else self.tapes[i + 1].start_rstd
-                fused_layer(
-                    self.ops, self.model.config, layer, packing, h,
-                    self.tapes[i].computed(rows), normal[:, rows], rstd[:, rows], last,
-                )  # fmt: skip
             state = self.normal[:, rows]
+            rstd = self.normal_rstd[:, rows]
+            fused_block(self.ops, self.model.config, weights.layers, packing, h, each, state, rstd)
 
     # --- backward ------------------------------------------------------------------------------------------
     def _backward(
@@ -194,8 +184,7 @@ class FusedLoop:
             if marks is not None:
                 self._add_marks(*marks[t - 1], rows)
             for i in range(len(self.tapes) - 1, 0, -1):
-                grad = self._layer_backward(i, weights.layers[i], rows, packing)
-                tape = self.tapes[i]
+                grad, tape = self._layer_backward(i, weights.layers[i], rows, packing), self.tapes[i]
                 out = self.tapes[i - 1].d_down[:, rows]
                 self.ops.norm_backward(
                     tape.d_out[:, rows], grad, tape.start[:, rows], tape.start_rstd[:, rows], out
@@ -239,21 +228,14 @@ class FusedLoop:
         """fp32 gradients in the order of `Prepared.tensors`: one product for all layers' matrices of a kind."""
         layers: list[Tensor] = []
         tape = self.tape
-        for given, grad in (
-            (tape.start, tape.d_qkv),
-            (tape.mixed, tape.d_out),
-            (tape.middle, tape.d_pre),
-            (tape.inner, tape.d_down),
-        ):
+        inputs = tape.start, tape.mixed, tape.middle, tape.inner
+        outputs = tape.d_qkv, tape.d_out, tape.d_pre, tape.d_down
+        for given, grad in zip(inputs, outputs, strict=True):
             product = _product(given.flatten(0, 1), grad.flatten(0, 1))
-            layers += [
-                product.view(*grad.shape[:2], *product.shape[1:]),
-                grad.sum(2, keepdim=True, dtype=torch.float32),
-            ]
-        single = [
-            _grad(w)
-            for w in (weights.embed, weights.scale, weights.shift, weights.readout, weights.readout_bias)
-        ]
+            matrix = product.view(*grad.shape[:2], *product.shape[1:])
+            layers += [matrix, grad.sum(2, keepdim=True, dtype=torch.float32)]
+        norm = weights.scale, weights.shift
+        single = [_grad(w) for w in (weights.embed, *norm, weights.readout, weights.readout_bias)]
         single[1] += scale_grad.view_as(single[1])
         single[2] += shift_grad.view_as(single[2])
         last = [*weights.head, *([] if weights.table is None else [weights.table])]

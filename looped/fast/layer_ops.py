@@ -2,11 +2,9 @@
 
     h ← h + out(attend(qkv(norm h)));   h ← h + down(gelu(up(norm h)))        per layer
 
-A norm's scale and shift are folded into the matrix that follows it, once per use of the weights (`fold`), so that a
-loop of T steps normalises without them: norm(h)·γ + β, times W, is norm(h) times (γW), plus βW.
-
-Layers are folded, cast and differentiated as one stack, [layers, S, …] a tensor, and used one by one (`unstack`): what
-happens to weights once a gradient step costs the same few kernels for three layers and for eighty.
+Norms are folded into the matrices behind them (`folding.py`). Layers are folded, cast and differentiated as one stack,
+[layers, S, …] a tensor, and used one by one (`unstack`): what happens to weights once a gradient step costs the same
+few kernels for three layers and for eighty.
 
 Shapes: S seeds, B rows, L positions, D width.
 """
@@ -14,13 +12,15 @@ Shapes: S seeds, B rows, L positions, D width.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
+
+from looped.fast import onednn
 
 Linear = Callable[[Tensor, Tensor, Tensor], Tensor]  # a matrix product, from input, matrix and bias
 Attend = Callable[[Tensor], Tensor]
@@ -28,22 +28,11 @@ Pointwise = Callable[[Tensor], Tensor]
 Behind = Sequence[tuple[str, str | None]]  # matrices by name, in order, and the norm that each stands behind
 Fold = Callable[[Mapping[str, Tensor], Behind], list[Tensor]]  # see `fold`
 EPSILON = 1e-5
-M = TypeVar("M")  # a dataclass of tensors
+M = TypeVar("M", bound=tuple[Any, ...])  # a named tuple of tensors
 
 
-@dataclass(frozen=True)
-class Matrices:
-    """Matrices ready for use, each followed by its bias: [S, in, out] and [S, 1, out]; or a stack's, [layers, S, …]."""
-
-    def pairs(self) -> list[tuple[Tensor, Tensor]]:
-        """Each matrix with its bias."""
-        each = [getattr(self, f.name) for f in fields(self)]
-        return list(zip(each[::2], each[1::2], strict=True))
-
-
-@dataclass(frozen=True)
-class Layer(Matrices):
-    """Those of one layer."""
+class Layer(NamedTuple):
+    """Matrices, each followed by its bias: [S, in, out] and [S, 1, out]; or those of a stack, [layers, S, …]."""
 
     qkv: Tensor
     qkv_bias: Tensor
@@ -83,13 +72,13 @@ def plain_pair(weights: Mapping[str, Tensor], matrix: str) -> tuple[Tensor, Tens
 
 def unstack(stack: M) -> tuple[M, ...]:
     """The layers of a stack one by one, as views."""
-    parts = (getattr(stack, f.name).unbind(0) for f in fields(stack))  # type: ignore[arg-type]
+    parts = (part.unbind(0) for part in stack)
     return tuple(type(stack)(*layer) for layer in zip(*parts, strict=True))
 
 
 def linear(x: Float[Tensor, "S N I"], weight: Float[Tensor, "S I O"], bias: Float[Tensor, "S 1 O"]) -> Tensor:
     """x·W + b, each seed with its own W and b."""
-    return torch.baddbmm(bias, x, weight)
+    return torch.baddbmm(bias, x, weight) if torch.is_grad_enabled() else onednn.multiply(x, weight, bias)
 
 
 def normalise(h: Tensor) -> Tensor:
@@ -97,14 +86,7 @@ def normalise(h: Tensor) -> Tensor:
     return F.layer_norm(h, h.shape[-1:], eps=EPSILON)
 
 
-def gelu(x: Tensor) -> Tensor:
-    """GPT-2's smooth step."""
-    return F.gelu(x, approximate="tanh")
-
-
-def unchanged(h: Tensor) -> Tensor:
-    """In place of a norm, where a model has none."""
-    return h
+gelu: Pointwise = partial(F.gelu, approximate="tanh")  # GPT-2's
 
 
 def apply_layer(
@@ -123,18 +105,22 @@ def mix(
     layer: Layer, h: Float[Tensor, "S B L D"], attend: Attend, linear: Linear, normalise: Pointwise
 ) -> Float[Tensor, "S B L D"]:
     """The layer's first half: every position looks at others."""
-    s, b, size, d = h.shape
-    flat, precision = (s, b * size, d), layer.qkv.dtype
-    qkv = linear(normalise(h).to(precision).view(flat), layer.qkv, layer.qkv_bias)
-    mixed = attend(qkv.view(s * b, size, 3 * d))
-    return h + linear(mixed.reshape(flat), layer.out, layer.out_bias).view_as(h)
+    qkv = product(linear, normalise(h), layer.qkv, layer.qkv_bias)
+    mixed = attend(qkv.flatten(0, 1)).reshape(h.shape)
+    return h + product(linear, mixed, layer.out, layer.out_bias)
 
 
 def feed(
     layer: Layer, h: Float[Tensor, "S B L D"], linear: Linear, normalise: Pointwise, activate: Pointwise
 ) -> Float[Tensor, "S B L D"]:
     """The layer's second half: every position by itself."""
-    s, b, size, d = h.shape
-    flat, precision = (s, b * size, d), layer.qkv.dtype
-    inner = activate(linear(normalise(h).to(precision).view(flat), layer.up, layer.up_bias))
-    return h + linear(inner, layer.down, layer.down_bias).view_as(h)
+    inner = activate(product(linear, normalise(h), layer.up, layer.up_bias))
+    return h + product(linear, inner, layer.down, layer.down_bias)
+
+
+def product(
+    linear: Linear, x: Float[Tensor, "S *P I"], weight: Float[Tensor, "S I O"], bias: Float[Tensor, "S 1 O"]
+) -> Float[Tensor, "S *P O"]:
+    """A matrix product at every position, in the precision of the matrix."""
+    flat = x.to(weight.dtype).view(len(x), -1, x.shape[-1])
+    return linear(flat, weight, bias).view(*x.shape[:-1], -1)

@@ -27,10 +27,11 @@ class Packing:
 
     sizes: tuple[int, ...]
 
-    @classmethod
-    def padded(cls, rows: int, size: int) -> Packing:
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def padded(rows: int, size: int) -> Packing:
         """Rows that are all equally long."""
-        return _padded(rows, size)
+        return Packing((size,) * rows)
 
     @cached_property
     def ends(self) -> tuple[int, ...]:
@@ -66,7 +67,7 @@ class Packing:
         size = padded.shape[-1]
         if self.fills(size):
             return padded.flatten(-2)
-        return padded.flatten(-2)[..., _index(self, size, padded.device)]
+        return padded.flatten(-2)[..., self._index(size, padded.device)]
 
     def wide(self, flat: Float[Tensor, "S n D"]) -> Float[Tensor, "S b l D"]:
         """Packed positions as a model takes them: whole rows if they are even, otherwise one long one."""
@@ -76,14 +77,6 @@ class Packing:
         return flat.view(s, n // self.sizes[0], self.sizes[0], d)
 
     # --- from rows to positions and back -------------------------------------------------------------------
-    def starts(self, device: torch.device) -> Int[Tensor, "B"]:
-        """Where each row starts."""
-        return _starts(self, device)
-
-    def places(self, device: torch.device) -> Int[Tensor, "B 2"]:
-        """Where each row starts and how many positions it has, as kernels read it."""
-        return _places(self, device)
-
     def of_rows(self, rows: slice, device: torch.device) -> Int[Tensor, "n"]:
         """The positions of some rows."""
         chosen = range(len(self.sizes))[rows]
@@ -94,11 +87,11 @@ class Packing:
         """[S, B] to [S, R]: every position has what its row has."""
         if self.even:
             return of_rows[..., None].expand(-1, -1, self.sizes[0]).flatten(1)
-        return of_rows[:, _row_of(self, of_rows.device)]
+        return of_rows[:, self._row_of(of_rows.device)]
 
     def total(self, of_positions: Float[Tensor, "S n"]) -> Float[Tensor, "S B"]:
         """The sum over each row's positions, of which the first n are given; 0 for rows of which there is none."""
-        member = _member(self, of_positions.device)[: of_positions.shape[1]]
+        member = self._member(of_positions.device)[: of_positions.shape[1]]
         return of_positions @ member.to(of_positions.dtype)
 
     def norms(self, flow: Float[Tensor, "S n D"]) -> Float[Tensor, "S B"]:
@@ -106,41 +99,30 @@ class Packing:
         wide = flow.to(torch.promote_types(flow.dtype, torch.float32))
         return self.total(wide.square().sum(-1)).sqrt()
 
+    # --- made once for each packing and device: a graph that is being captured may not ask the host ----------
+    @lru_cache(maxsize=256)  # noqa: B019 - equal packings share what is kept, and few are alive
+    def starts(self, device: torch.device) -> Int[Tensor, "B"]:
+        """Where each row starts."""
+        return torch.tensor(self.ends[:-1]).to(device)
 
-@lru_cache(maxsize=256)
-def _padded(rows: int, size: int) -> Packing:
-    return Packing((size,) * rows)
+    @lru_cache(maxsize=1024)  # noqa: B019
+    def places(self, device: torch.device) -> Int[Tensor, "B 2"]:
+        """Where each row starts and how many positions it has, as kernels read it."""
+        rows = list(zip(self.ends[:-1], self.sizes, strict=True))
+        return torch.tensor(rows, dtype=torch.int32, device=device)
 
+    @lru_cache(maxsize=256)  # noqa: B019
+    def _row_of(self, device: torch.device) -> Int[Tensor, "R"]:
+        return torch.arange(len(self.sizes)).repeat_interleave(torch.tensor(self.sizes)).to(device)
 
-# What follows from a packing alone, made once for each device: a graph that is being captured may not ask the host.
+    @lru_cache(maxsize=256)  # noqa: B019
+    def _index(self, size: int, device: torch.device) -> Int[Tensor, "R"]:
+        """Each packed position's place in padded rows of `size` positions."""
+        places = [row * size + at for row, own in enumerate(self.sizes) for at in range(own)]
+        return torch.tensor(places).to(device)
 
-
-@lru_cache(maxsize=256)
-def _row_of(packing: Packing, device: torch.device) -> Int[Tensor, "R"]:
-    rows = torch.arange(len(packing.sizes))
-    return rows.repeat_interleave(torch.tensor(packing.sizes)).to(device)
-
-
-@lru_cache(maxsize=256)
-def _starts(packing: Packing, device: torch.device) -> Int[Tensor, "B"]:
-    return torch.tensor(packing.ends[:-1]).to(device)
-
-
-@lru_cache(maxsize=1024)
-def _places(packing: Packing, device: torch.device) -> Int[Tensor, "B 2"]:
-    rows = list(zip(packing.ends[:-1], packing.sizes, strict=True))
-    return torch.tensor(rows, dtype=torch.int32, device=device)
-
-
-@lru_cache(maxsize=256)
-def _index(packing: Packing, size: int, device: torch.device) -> Int[Tensor, "R"]:
-    """Each packed position's place in padded rows of `size` positions."""
-    places = [row * size + at for row, own in enumerate(packing.sizes) for at in range(own)]
-    return torch.tensor(places).to(device)
-
-
-@lru_cache(maxsize=64)
-def _member(packing: Packing, device: torch.device) -> Float[Tensor, "R B"]:
-    """1 where a position belongs to a row."""
-    rows = torch.arange(len(packing.sizes), device=device)
-    return (_row_of(packing, device)[:, None] == rows).float()
+    @lru_cache(maxsize=64)  # noqa: B019
+    def _member(self, device: torch.device) -> Float[Tensor, "R B"]:
+        """1 where a position belongs to a row."""
+        rows = torch.arange(len(self.sizes), device=device)
+        return (self._row_of(device)[:, None] == rows).float()

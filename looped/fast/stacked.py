@@ -1,23 +1,19 @@
-"""The looped Transformer in three verbs: embed, step, readout.
-
-    x = embed(tokens);  h = 0;  h = step(h, x) again and again;  logits = readout(h)
-
-`step` is the block with the input injected before it and the final norm after it, as in the authors' code. `unroll`
-yields the state after each step; a caller that needs only step T stops there. A fixed-depth Transformer is one step.
+"""The looped Transformer of several seeds, weights stacked on a leading axis: see `looped.model.looped` for one.
 
 Shapes: S seeds, B rows, L positions, D width, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Self
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from looped.fast import attention, kernels, layer_ops
 from looped.fast.packing import Packing
@@ -26,6 +22,9 @@ from looped.model.config import ModelConfig
 from looped.model.halting import Head
 from looped.model.seeds import SeedModel
 from looped.model.weights import Layout
+
+# Fields of `Prepared`, and of the Universal Transformer's.
+MATRICES = ("readout", "readout_bias", "stack", "first", "encoder_stack", "cross_stack")
 
 
 @dataclass(frozen=True)
@@ -53,53 +52,37 @@ class Prepared:
         object.__setattr__(self, "layers", layer_ops.unstack(self.stack))
         object.__setattr__(self, "before", () if self.first is None else layer_ops.unstack(self.first))
 
+    def given(self) -> dict[str, Any]:
+        """What it was made of, by field: tensors, tuples of tensors, or None."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+
     def tensors(self) -> list[Tensor]:
         """Every tensor, in the order of the fields."""
-        return [tensor for f in fields(self) if f.init for tensor in _tensors(getattr(self, f.name))]
-
-    def _looped(self) -> Sequence[tuple[Any, Sequence[Any]]]:
-        """What is applied again and again: stacks, and the layers of each."""
-        return [(self.stack, self.layers)]
-
-    def pairs(self) -> list[tuple[Tensor, Tensor]]:
-        """Every matrix that the loop multiplies with again and again, and its bias, as stacks."""
-        return [pair for stack, _ in self._looped() for pair in stack.pairs()]
-
-    def each_pair(self) -> list[tuple[tuple[Tensor, Tensor], ...]]:
-        """The same layer by layer, in the order of `pairs`."""
-        return [
-            alike
-            for _, layers in self._looped()
-            for alike in zip(*(each.pairs() for each in layers), strict=True)
-        ]
-
-    def in_precision(self, dtype: torch.dtype) -> Self:
-        """Matrices and their biases in `dtype`, the rest in that or fp32, whichever is finer; each in one piece."""
-        fine = torch.promote_types(dtype, torch.float32)
-        stacks = [getattr(self, f.name) for f in fields(self) if f.init]
-        matrices = [t for stack in stacks if isinstance(stack, layer_ops.Matrices) for t in _tensors(stack)]
-        rough = {id(tensor) for tensor in (self.readout, self.readout_bias, *matrices)}
-        return self.with_tensors([_whole(t, dtype if id(t) in rough else fine) for t in self.tensors()])
+        return [tensor for tensor in tree_leaves(list(self.given().values())) if tensor is not None]
 
     def with_tensors(self, tensors: Iterable[Tensor]) -> Self:
         """The same structure around other tensors, in the order of `tensors`."""
         left = iter(tensors)
-        return replace(self, **{f.name: _filled(getattr(self, f.name), left) for f in fields(self) if f.init})
+        return self._changed(lambda _name, _old: next(left))
 
+    def in_precision(self, dtype: torch.dtype) -> Self:
+        """Matrices and their biases in `dtype`, the rest in that or fp32, whichever is finer; each in one piece."""
+        fine = torch.promote_types(dtype, torch.float32)
+        return self._changed(lambda name, old: _whole(old, dtype if name in MATRICES else fine))
 
-def _tensors(value: Any) -> list[Tensor]:
-    """The tensors of a field: none, one, some, or those of a stack."""
-    if value is None or isinstance(value, Tensor):
-        return [] if value is None else [value]
-    return list(value) if isinstance(value, tuple) else [getattr(value, f.name) for f in fields(value)]
+    def _changed(self, change: Callable[[str, Tensor], Tensor]) -> Self:
+        """The same structure with each tensor of each named field changed, in the order of the fields."""
+        made: dict[str, Any] = {}
+        for name, own in self.given().items():
+            if isinstance(own, tuple):  # a named one stays one
+                made[name] = getattr(own, "_make", tuple)(change(name, tensor) for tensor in own)
+            else:
+                made[name] = None if own is None else change(name, own)
+        return replace(self, **made)
 
-
-def _filled(value: Any, left: Iterator[Tensor]) -> Any:
-    """The same with the next tensors in the place of its own."""
-    if value is None or isinstance(value, Tensor):
-        return None if value is None else next(left)
-    new = [next(left) for _ in _tensors(value)]
-    return tuple(new) if isinstance(value, tuple) else type(value)(*new)
+    def looped(self) -> list[tuple[Any, Sequence[Any]]]:
+        """The stacks that are applied again and again, each with its layers one by one."""
+        return [(self.stack, self.layers)]
 
 
 class StackedTransformer(SeedModel):
@@ -109,7 +92,7 @@ class StackedTransformer(SeedModel):
         self.config = config
         self.layout = Layout(config)
         self.linear = linear
-        self.normalise = layer_ops.normalise if config.norm == "layer" else layer_ops.unchanged
+        self.normalise = layer_ops.normalise if config.norm == "layer" else nn.Identity()
         self.activate = layer_ops.gelu if config.activation == "gelu" else torch.relu
 
     def prepare(self, flat: Float[Tensor, "S P"], dtype: torch.dtype | None = None) -> Prepared:
@@ -151,7 +134,6 @@ class StackedTransformer(SeedModel):
         x = torch.bmm(one_hot, weights.embed).view(s, b, size, -1)
         if weights.table is not None:
             if at is None:
-                positions.check_size(self.config, size)
                 at = positions.places(self.config, b, size, tokens.device)
             x = x + positions.embed(self.config, weights.table, at)
         for layer in weights.before:
@@ -246,37 +228,37 @@ class Activations:
     inner: Tensor  # [S, n, 4D] input of down
 
 
-def fused_layer(
+def fused_block(
     ops: Any,
     config: ModelConfig,
-    layer: layer_ops.Layer,
+    layers: Sequence[layer_ops.Layer],
     packing: Packing,
     h: Float[Tensor, "S n D"],
-    own: Activations,
+    each: Sequence[Activations],
     normal: Float[Tensor, "S n D"],
     rstd: Float[Tensor, "S n"],
-    last: bool,
 ) -> None:
-    """`h`, whose norm is in `own.start`, becomes the layer's output, unless it is the last; `normal` its norm."""
-    torch.bmm(own.start, layer.qkv, out=own.qkv)
-    if packing.longest <= kernels.LONGEST:
-        ops.attention_forward(config, packing, own.qkv, layer.qkv_bias, own.mixed)
-    else:
-        own.mixed.copy_(attention.attend_packed(config, packing, own.qkv + layer.qkv_bias))
-    y = torch.bmm(own.mixed, layer.out)
-    ops.residual_norm(h, y, layer.out_bias, h, own.middle, own.middle_rstd)
-    torch.bmm(own.middle, layer.up, out=own.pre)
-    ops.gelu_forward(own.pre, layer.up_bias, own.inner)
-    torch.bmm(own.inner, layer.down, out=y)
-    ops.residual_norm(h, y, layer.down_bias, None if last else h, normal, rstd)
+    """From `h`, which is overwritten and whose norm is in the first layer's `start`, to the last output's norm."""
+    for i, (layer, own) in enumerate(zip(layers, each, strict=True)):
+        torch.bmm(own.start, layer.qkv, out=own.qkv)
+        if packing.longest <= kernels.LONGEST:
+            ops.attention_forward(config, packing, own.qkv, layer.qkv_bias, own.mixed)
+        else:
+            own.mixed.copy_(attention.attend_packed(config, packing, own.qkv + layer.qkv_bias))
+        y = torch.bmm(own.mixed, layer.out)
+        ops.residual_norm(h, y, layer.out_bias, h, own.middle, own.middle_rstd)
+        torch.bmm(own.middle, layer.up, out=own.pre)
+        ops.gelu_forward(own.pre, layer.up_bias, own.inner)
+        torch.bmm(own.inner, layer.down, out=y)
+        last = i + 1 == len(layers)
+        into = (normal, rstd) if last else (each[i + 1].start, each[i + 1].start_rstd)
+        ops.residual_norm(h, y, layer.down_bias, None if last else h, *into)
 
 
 def suits_fused(config: ModelConfig, layer: layer_ops.Layer, u: Tensor) -> bool:
     """Whether `fused_step` can take this state: on CUDA, and no gradients are asked for."""
-    plain = config.ordinary and config.positions not in ("rotary", "alibi")
-    known = u.dtype == torch.float32 and layer.qkv.dtype in (torch.float32, torch.bfloat16)
-    fits = known and config.head_size <= kernels.WIDEST
-    return u.is_cuda and kernels.available() and plain and fits and not torch.is_grad_enabled()
+    fits = u.dtype == torch.float32 and layer.qkv.dtype in (torch.float32, torch.bfloat16)
+    return u.is_cuda and kernels.knows(config) and fits and not torch.is_grad_enabled()
 
 
 def fused_step(
@@ -298,7 +280,5 @@ def fused_step(
     own = Activations(narrow, rstd, narrow.new_empty(s, n, 3 * d), narrow, narrow, rstd, wide, wide)
     packing = Packing.padded(b, size)
     ops.inject_norm(None, given, scale, shift, h, own.start, rstd)
-    for i, layer in enumerate(layers):
-        last = i + 1 == len(layers)
-        fused_layer(ops, config, layer, packing, h, own, normal if last else own.start, rstd, last)
+    fused_block(ops, config, layers, packing, h, [own] * len(layers), normal, rstd)
     return torch.addcmul(shift, normal.view(s, b, size, d), scale)

@@ -34,10 +34,7 @@ TRAIN_FIELDS = (
     "supervision", "halt_cost", "halt_prior", "init", "keep_zeros", "block", "replicas", "hold_out", "refine", "stack",
 )
 # fmt: on
-SWITCH = (True, False)
 VALUES: dict[str, tuple[Any, ...]] = {
-    "injection": SWITCH,
-    "sharpen": SWITCH,
     "positions": ("none", "start", "rotary", "alibi", "learned", "randomised"),
     "initialisation": ("gpt2", "linear", "embedding"),
     "norm": ("layer", "none"),
@@ -47,14 +44,12 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "halting": ("none", "act", "ponder", "mark"),
     "lengths": ("stratified", "iid"),
     "trailing": ("batch", "own"),
-    "late_ema": SWITCH,
     "window": ("last", "random"),
     "products": ("auto", "fp32", "tf32", "bf16"),
-    "checkpointing": SWITCH,
     "supervision": ("last", "best", "expected"),
-    "keep_zeros": SWITCH,
     "block": ("",),
 }
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")  # of a module
 
 
 def supports(model_or_block: object, config: TrainConfig, cuda: bool = False) -> str | None:
@@ -112,13 +107,6 @@ def _parts(module: nn.Module, stock: nn.Module) -> str | None:
         if part.extra_repr() != other.extra_repr():
             return f"{at} is ({part.extra_repr()}), not ({other.extra_repr()})"
         strange = sorted(vars(part).keys() - vars(other).keys())
-        if strange or _hooks(part):
+        if strange or any(getattr(part, name, None) for name in HOOKS):
             return f"{at} has {f'an own {strange[0]}' if strange else 'a hook'}, which it would not call"
     return None
-
-
-def _hooks(part: nn.Module) -> bool:
-    return any(
-        getattr(part, name, None)
-        for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    )

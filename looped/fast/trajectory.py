@@ -10,8 +10,7 @@
 Every row runs to the largest number of steps of the stage, so shapes never change and nothing waits for the host: a
 row's own number would tell a halting head where to stop. Only `best` looks no further than a row's own steps, and for
 the best one in their first half: a step with nothing after it could be right by luck, one row at the last step and
-another at the one before (of parity, some step always is).
-A test holds the arithmetic; `looped.model.halting` states it.
+another at the one before (of parity, some step always is). `looped.model.halting` has the arithmetic.
 
 Shapes: S seeds, B rows, L positions, D width, T loop steps.
 """
@@ -20,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -35,131 +35,146 @@ from looped.model import halting
 from looped.training.config import TrainConfig
 from looped.training.plain import answer_loss, exact, example_loss
 
-Walk = Callable[[Tensor | None], Tensor]  # a state (None at first) to the state after one more step
 Parts = tuple[
     Tensor, Tensor, Tensor
 ]  # the answer's loss [S], cost of halting [S], rows that are right [S, B]
+EveryStep = tuple[Float[Tensor, "S B T"], Bool[Tensor, "S B T"]]  # losses of rows; which are right
 
 
-def backpropagate(
-    config: TrainConfig,
-    model: StackedTransformer,
-    weights: Prepared,
-    batch: Batch,
-    most: int,
-    *,
-    at: Int[Tensor, "B L"] | None = None,
-    noise: Noise | None = None,
-    counted: Int[Tensor, "S"] | None = None,
-) -> Outcome:
-    """The loss of every row over `most` steps, its gradient added to the `.grad` of `weights`.
+class Trajectory:
+    """One pass over a batch, in `most` steps, and the losses that look at it.
 
     `batch` may be a part of the rows that the loss is a mean over: `config.batch` rows, `counted` positions.
     """
-    if isinstance(model, StackedUniversal):
-        answer, cost, exact = _universal(config, model, weights, batch, most, counted)
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        model: StackedTransformer,
+        weights: Prepared,
+        batch: Batch,
+        most: int,
+        *,
+        at: Int[Tensor, "B L"] | None = None,
+        noise: Noise | None = None,
+        counted: Int[Tensor, "S"] | None = None,
+    ) -> None:
+        self.config, self.model, self.weights, self.batch, self.most = config, model, weights, batch, most
+        self.at, self.noise, self.counted = at, noise, counted
+
+    @cached_property
+    def x(self) -> Float[Tensor, "S B L D"]:
+        """The embedded input."""
+        return self.model.embed(self.weights, self.batch.tokens, self.at)
+
+    def backpropagate(self) -> Outcome:
+        """The loss of every row, its gradient added to the `.grad` of the weights."""
+        if self.model.config.kind == "universal":
+            loss = self.universal
+        elif self.model.config.halting == "act":
+            loss = self.act
+        else:
+            by_supervision = {"best": self.best, "expected": self.expected, "last": self.ponder}
+            loss = by_supervision[self.config.supervision]
+        answer, cost, exact = loss()
         torch.autograd.backward((answer + cost).sum())
         return Outcome(answer.detach(), exact)
-    x = model.embed(weights, batch.tokens, at)
 
-    def walk(h: Tensor | None) -> Tensor:
-        u = model.inject(h, x)
-        u = u if noise is None else u + noise(u.shape[1] * u.shape[2]).view_as(u)
-        return step(weights, u)
+    def walk(self, h: Float[Tensor, "S B L D"] | None) -> Float[Tensor, "S B L D"]:
+        """A state, None at first, after one more step."""
+        u = self.model.inject(h, self.x)
+        u = u if self.noise is None else u + self.noise(u.shape[1] * u.shape[2]).view_as(u)
+        return self.recomputed(self.model.step)(self.weights, u)
 
-    step: Step = _recomputed(model.step) if config.checkpointing else model.step
-    if model.config.halting == "act":
-        answer, cost, exact = _act(config, model, weights, batch, walk, most, counted)
-    else:
-        each = {"best": _best, "expected": _expected, "last": _ponder}[config.supervision]
-        answer, cost, exact = each(config, model, weights, batch, walk, most)
-    torch.autograd.backward((answer + cost).sum())
-    return Outcome(answer.detach(), exact)
+    def recomputed(self, step: Step) -> Step:
+        """The step, with `checkpointing` keeping nothing but its input until backward."""
+        if not self.config.checkpointing:
+            return step
 
+        def again(*given: object) -> Tensor:
+            kept: Tensor = checkpoint(step, *given, use_reentrant=False, preserve_rng_state=False)
+            return kept
 
-def _recomputed(step: Step) -> Step:
-    """The same step, keeping nothing but its input until backward."""
+        return again
 
-    def again(*given: object) -> Tensor:
-        kept: Tensor = checkpoint(step, *given, use_reentrant=False, preserve_rng_state=False)
-        return kept
+    # --- the losses ----------------------------------------------------------------------------------------
+    def universal(self) -> Parts:
+        """Both systems of the paper's Table 1; in ACT, padding costs nothing, in the encoder or the decoder."""
+        model, weights, batch = self.model, self.weights, self.batch
+        assert isinstance(model, StackedUniversal)
+        assert isinstance(weights, PreparedUniversal)
+        steps = self.recomputed(model.encode_step), self.recomputed(model.decode_step)
+        said = model.answer(weights, batch.tokens, batch.loss_mask, self.most, *steps)
+        if said.wants:
+            return ponder_parts(self.config, torch.stack(said.wants, dim=-1), *self._judged(said.logits))
+        assert said.encoder is not None
+        assert said.decoder is not None
+        question, _ = split(batch.loss_mask)
+        each = halting.pooled(said.encoder.cost, question) + halting.pooled(
+            said.decoder.cost, batch.loss_mask
+        )
+        return self._read(said.logits[0], each.sum(1) / self.config.batch)
 
-    return again
+    def act(self) -> Parts:
+        """Every position halts on its own; what it says is the weighted mean of its states."""
+        h = self.walk(None)
+        now = halting.act_start(h)
+        for t in range(1, self.most + 1):
+            h = h if t == 1 else self.walk(now.state)
+            now = halting.act_step(
+                now, h, halting.logits(self.weights.head, h).sigmoid(), last=t == self.most
+            )
+        cost = now.cost.sum((1, 2)) / (self.config.batch * self.batch.tokens.shape[-1])
+        return self._read(self.model.readout(self.weights, now.output), cost)
 
+    def ponder(self) -> Parts:
+        """Every row halts as a whole; its loss is expected over when."""
+        wants: list[Tensor] = []
+        head, counted = self.weights.head, self.batch.loss_mask
+        each, right = self._every_step(
+            lambda h: wants.append(halting.pooled(halting.logits(head, h), counted))
+        )
+        return ponder_parts(self.config, torch.stack(wants, dim=-1), each, right)
 
-def _universal(
-    config: TrainConfig,
-    model: StackedUniversal,
-    weights: Prepared,
-    batch: Batch,
-    most: int,
-    counted: Tensor | None,
-) -> Parts:
-    """Both systems of the paper's Table 1; in ACT, padding costs nothing, in the encoder or the decoder."""
-    assert isinstance(weights, PreparedUniversal)
-    encode: Step = _recomputed(model.encode_step) if config.checkpointing else model.encode_step
-    decode: Step = _recomputed(model.decode_step) if config.checkpointing else model.decode_step
-    said = model.answer(weights, batch.tokens, batch.loss_mask, most, encode, decode)
-    targets, mask = batch.targets, batch.loss_mask
-    if said.wants:
-        return ponder_parts(config, torch.stack(said.wants, dim=-1), *_read_all(batch, said.logits))
-    assert said.encoder is not None
-    assert said.decoder is not None
-    question, _ = split(mask)
-    each = halting.pooled(said.encoder.cost, question) + halting.pooled(said.decoder.cost, mask)
-    (logits,) = said.logits
-    answer = answer_loss(logits, targets, mask, counted)
-    return answer, config.halt_cost * each.sum(1) / config.batch, exact(logits.detach(), targets, mask)
+    def expected(self) -> Parts:
+        """The halting head says when the answer is there. No step takes the rest, or rows would wait for the last."""
+        wants: list[Tensor] = []
+        head, counted = self.weights.head, self.batch.loss_mask
+        each, right = self._every_step(
+            lambda h: wants.append(halting.logits(head, halting.at_mark(h, counted)))
+        )
+        log_p = halting.log_speaking(torch.stack(wants, dim=-1).float())
+        prior = halting.log_open_geometric(self.config.halt_prior, self.most, log_p.device)
+        silence = math.log(self.model.config.vocab)
+        return _weighted(self.config, log_p, prior, F.pad(each, (0, 1), value=silence), F.pad(right, (0, 1)))
 
+    def best(self) -> Parts:
+        """The best step of a row's own from which to hold the answer."""
+        each, right = self._every_step()
+        total, _ = best_and_later(each, self.batch.steps)
+        answer = total.sum(1) / self.config.batch
+        at_end = right.gather(-1, self.batch.steps[..., None] - 1)[..., 0]
+        return answer, torch.zeros_like(answer), at_end
 
-def _act(
-    config: TrainConfig,
-    model: StackedTransformer,
-    weights: Prepared,
-    batch: Batch,
-    walk: Walk,
-    most: int,
-    counted: Tensor | None,
-) -> Parts:
-    """Every position halts on its own; what it says is the weighted mean of its states."""
-    h = walk(None)
-    now = halting.act_start(h)
-    for t in range(1, most + 1):
-        h = h if t == 1 else walk(now.state)
-        now = halting.act_step(now, h, halting.logits(weights.head, h).sigmoid(), last=t == most)
-    logits = model.readout(weights, now.output)
-    answer = answer_loss(logits, batch.targets, batch.loss_mask, counted)
-    cost = now.cost.sum((1, 2)) / (config.batch * batch.tokens.shape[-1])
-    return answer, config.halt_cost * cost, exact(logits.detach(), batch.targets, batch.loss_mask)
+    # --- reading -------------------------------------------------------------------------------------------
+    def _read(self, logits: Float[Tensor, "S B L V"], cost: Float[Tensor, "S"]) -> Parts:
+        """What one read-out of every row says, and what halting costs before its weight."""
+        targets, mask = self.batch.targets, self.batch.loss_mask
+        answer = answer_loss(logits, targets, mask, self.counted)
+        return answer, self.config.halt_cost * cost, exact(logits.detach(), targets, mask)
 
+    def _every_step(self, note: Callable[[Tensor], None] = lambda h: None) -> EveryStep:
+        """What every state says; `note` sees each of them on the way."""
+        states: list[Tensor] = []
+        for _ in range(self.most):
+            states.append(self.walk(states[-1] if states else None))
+            note(states[-1])
+        return self._judged(read_all(self.model, self.weights, states))
 
-def _ponder(
-    config: TrainConfig, model: StackedTransformer, weights: Prepared, batch: Batch, walk: Walk, most: int
-) -> Parts:
-    """Every row halts as a whole; its loss is expected over when."""
-    wants: list[Tensor] = []
-
-    def note(h: Tensor) -> None:
-        wants.append(halting.pooled(halting.logits(weights.head, h), batch.loss_mask))
-
-    each, right = _every_step(model, weights, batch, walk, most, note)
-    return ponder_parts(config, torch.stack(wants, dim=-1), each, right)
-
-
-def _expected(
-    config: TrainConfig, model: StackedTransformer, weights: Prepared, batch: Batch, walk: Walk, most: int
-) -> Parts:
-    """The halting head says when the answer is there. No step takes the rest, or rows would wait for the last one."""
-    wants: list[Tensor] = []
-
-    def note(h: Tensor) -> None:
-        wants.append(halting.mark_wants(weights.head, halting.at_mark(h, batch.loss_mask)))
-
-    each, right = _every_step(model, weights, batch, walk, most, note)
-    log_p = halting.log_speaking(torch.stack(wants, dim=-1).float())
-    prior = halting.log_open_geometric(config.halt_prior, most, log_p.device)
-    silence = math.log(model.config.vocab)
-    return _weighted(config, log_p, prior, F.pad(each, (0, 1), value=silence), F.pad(right, (0, 1)))
+    def _judged(self, logits: list[Float[Tensor, "S B L V"]]) -> EveryStep:
+        targets, mask = self.batch.targets, self.batch.loss_mask
+        each = torch.stack([example_loss(scores, targets, mask) for scores in logits], dim=-1)
+        return each, torch.stack([exact(scores.detach(), targets, mask) for scores in logits], dim=-1)
 
 
 def ponder_parts(
@@ -188,17 +203,6 @@ def _weighted(
     return answer, config.halt_cost * cost, right.gather(-1, halts)[..., 0]
 
 
-def _best(
-    config: TrainConfig, model: StackedTransformer, weights: Prepared, batch: Batch, walk: Walk, most: int
-) -> Parts:
-    """The best step of a row's own from which to hold the answer."""
-    each, right = _every_step(model, weights, batch, walk, most)
-    total, _ = best_and_later(each, batch.steps)
-    exact = right.gather(-1, batch.steps[..., None] - 1)[..., 0]
-    answer = total.sum(1) / config.batch
-    return answer, torch.zeros_like(answer), exact
-
-
 def best_and_later(
     each: Float[Tensor, "S B T"], steps: Int[Tensor, "S B"]
 ) -> tuple[Float[Tensor, "S B"], Int[Tensor, "S B"]]:
@@ -214,30 +218,3 @@ def best_and_later(
     late = at >= (own + 1) // 2
     best = means.detach().masked_fill(late, float("inf")).argmin(-1)
     return means.gather(-1, best[..., None])[..., 0], best
-
-
-def _every_step(
-    model: StackedTransformer,
-    weights: Prepared,
-    batch: Batch,
-    walk: Walk,
-    most: int,
-    note: Callable[[Tensor], None] = lambda h: None,
-) -> tuple[Float[Tensor, "S B T"], Bool[Tensor, "S B T"]]:
-    """The loss of every row after every step, and whether it is right there; `note` sees each state."""
-    states: list[Tensor] = []
-    h: Tensor | None = None
-    for _ in range(most):
-        h = walk(h)
-        note(h)
-        states.append(h)
-    return _read_all(batch, read_all(model, weights, states))
-
-
-def _read_all(
-    batch: Batch, logits: list[Float[Tensor, "S B L V"]]
-) -> tuple[Float[Tensor, "S B T"], Bool[Tensor, "S B T"]]:
-    """The loss of every row by each step's scores, and whether it is right there."""
-    targets, mask = batch.targets, batch.loss_mask
-    each = torch.stack([example_loss(scores, targets, mask) for scores in logits], dim=-1)
-    return each, torch.stack([exact(scores.detach(), targets, mask) for scores in logits], dim=-1)

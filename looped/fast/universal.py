@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -38,8 +38,7 @@ from looped.model.halting import Act, Head
 Step = Callable[..., Tensor]  # one of the model's two steps, or the same recomputed backward
 
 
-@dataclass(frozen=True)
-class Cross(layer_ops.Matrices):
+class Cross(NamedTuple):
     """What a decoder layer looks at the encoder with."""
 
     query: Tensor
@@ -72,24 +71,9 @@ class PreparedUniversal(Prepared):
         object.__setattr__(self, "encoder", unstack(self.encoder_stack))
         object.__setattr__(self, "cross", unstack(self.cross_stack))
 
-    def _looped(self) -> Sequence[tuple[Any, Sequence[Any]]]:
-        """What is applied again and again: stacks, and the layers of each."""
-        return [
-            (self.stack, self.layers),
-            (self.encoder_stack, self.encoder),
-            (self.cross_stack, self.cross),
-        ]
-
-
-@dataclass(frozen=True)
-class Given:
-    """Rows ready to be read: what both ways of halting start from."""
-
-    x: Float[Tensor, "S B L D"]  # embedded
-    question: Bool[Tensor, "S B L"]  # which positions are asked
-    masks: tuple[Tensor, Tensor]  # what is seen of the question, and of what was written so far
-    waves: tuple[Tensor, Tensor]  # places in the row, and in the answer
-    clock: Float[Tensor, "T D"]  # a wave for each loop step
+    def looped(self) -> list[tuple[Any, Sequence[Any]]]:
+        """The stacks that are applied again and again, each with its layers one by one."""
+        return [*super().looped(), (self.encoder_stack, self.encoder), (self.cross_stack, self.cross)]
 
 
 @dataclass(frozen=True)
@@ -104,12 +88,6 @@ class Said:
 
 class StackedUniversal(StackedTransformer):
     """A configuration of kind `universal` and its verbs; as everywhere, the weights are passed in."""
-
-    def prepare(self, flat: Float[Tensor, "S P"], dtype: torch.dtype | None = None) -> PreparedUniversal:
-        """Folds and casts the weights once, for any number of steps. Differentiable."""
-        ready = super().prepare(flat, dtype)
-        assert isinstance(ready, PreparedUniversal)
-        return ready
 
     def fold(self, flat: Float[Tensor, "S P"], fold: layer_ops.Fold = layer_ops.fold) -> PreparedUniversal:
         """The weights with norms folded in, as `StackedTransformer.fold` has them. Differentiable."""
@@ -133,14 +111,9 @@ class StackedUniversal(StackedTransformer):
         self, weights: PreparedUniversal, u: Float[Tensor, "S B L D"], seen: Bool[Tensor, "N 1 1 L"]
     ) -> Float[Tensor, "S B L D"]:
         """One pass of the encoder's block over `u`, every position looking at those that are seen."""
-
-        def attend(qkv: Tensor) -> Tensor:
-            q, k, v = qkv.chunk(3, dim=-1)
-            return self._mix(q, k, v, seen)
-
         h = u
         for layer in weights.encoder:
-            h = self._layer(layer, h, attend)
+            h = self._layer(layer, h, self._among(seen))
         scale, shift = weights.memory
         return torch.addcmul(shift, self.normalise(h), scale)
 
@@ -153,32 +126,28 @@ class StackedUniversal(StackedTransformer):
         past: Bool[Tensor, "N 1 L L"],
     ) -> Float[Tensor, "S B L D"]:
         """One pass of the decoder's block: at itself and what came before, at the encoder, then each by itself."""
-
-        def attend(qkv: Tensor) -> Tensor:
-            q, k, v = qkv.chunk(3, dim=-1)
-            return self._mix(q, k, v, past)
-
         h = u
         for layer, cross in zip(weights.layers, weights.cross, strict=True):
-            h = layer_ops.mix(layer, h, attend, self.linear, self.normalise)
+            h = layer_ops.mix(layer, h, self._among(past), self.linear, self.normalise)
             h = h + self._look(cross, h, memory, seen)
             h = layer_ops.feed(layer, h, self.linear, self.normalise, self.activate)
         return torch.addcmul(weights.shift, self.normalise(h), weights.scale)
 
-    def _look(self, cross: Cross, h: Tensor, memory: Tensor, seen: Tensor) -> Tensor:
-        s, b, size, d = h.shape
-        flat, dtype = (s, b * size, d), cross.query.dtype
-        q = self.linear(self.normalise(h).to(dtype).view(flat), cross.query, cross.query_bias)
-        kv = self.linear(memory.to(dtype).view(flat), cross.keyvalue, cross.keyvalue_bias)
-        k, v = kv.view(s * b, size, 2 * d).chunk(2, dim=-1)
-        mixed = self._mix(q.view(s * b, size, d), k, v, seen)
-        return self.linear(mixed.view(flat), cross.out, cross.out_bias).view_as(h)
+    def _among(self, seen: Tensor) -> layer_ops.Attend:
+        """Self-attention at the positions that are seen."""
+        return lambda qkv: self._mix(qkv.chunk(3, dim=-1), seen)
 
-    def _mix(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
+    def _look(self, cross: Cross, h: Tensor, memory: Tensor, seen: Tensor) -> Tensor:
+        q = layer_ops.product(self.linear, self.normalise(h), cross.query, cross.query_bias)
+        kv = layer_ops.product(self.linear, memory, cross.keyvalue, cross.keyvalue_bias)
+        mixed = self._mix((q.flatten(0, 1), *kv.flatten(0, 1).chunk(2, dim=-1)), seen)
+        return layer_ops.product(self.linear, mixed.view_as(h), cross.out, cross.out_bias)
+
+    def _mix(self, qkv: Sequence[Tensor], seen: Tensor) -> Tensor:
         """Attention of every head, at the keys that are seen."""
-        n, size, d = q.shape
+        n, size, d = qkv[0].shape
         shape = (n, size, self.config.heads, self.config.head_size)
-        q, k, v = (x.reshape(shape).transpose(1, 2) for x in (q, k, v))
+        q, k, v = (x.reshape(shape).transpose(1, 2) for x in qkv)
         scores = (q @ k.transpose(-1, -2)).float() / math.sqrt(self.config.head_size)
         mixed = scores.masked_fill(~seen, float("-inf")).softmax(-1).to(v.dtype) @ v
         return mixed.transpose(1, 2).reshape(n, size, d)
@@ -204,35 +173,29 @@ class StackedUniversal(StackedTransformer):
         causal = (at[:, None] >= at) & counted[..., None, :]
         past = (causal | (at[:, None] == at)).view(s * b, 1, size, size)
         seen = question.view(s * b, 1, 1, size)
-        waves = sine(at, self.config.width), sine(place, self.config.width)
+        in_row, in_answer = sine(at, self.config.width), sine(place, self.config.width)
         clock = sine(torch.arange(1, most + 1, device=tokens.device), self.config.width)
-        given = Given(self.embed(weights, tokens), question, (seen, past), waves, clock)
-        run = self._by_position if self.config.halting == "act" else self._together
-        return run(weights, given, encode, decode)
-
-    def _by_position(self, weights: PreparedUniversal, given: Given, encode: Step, decode: Step) -> Said:
-        """The encoder to its end, then the decoder; positions halt one by one."""
-        (seen, past), waves, clock = given.masks, given.waves, given.clock
-        reader, writer = halting.act_start(given.x), halting.act_start(given.x)
-        for t, tick in enumerate(clock, 1):
-            e = encode(weights, reader.state + waves[0] + tick, seen)
-            p = halting.logits(weights.listener, e).sigmoid()
-            reader = halting.act_step(reader, e, p, last=t == len(clock))
-        for t, tick in enumerate(clock, 1):
-            d = decode(weights, writer.state + waves[1] + tick, reader.output, seen, past)
-            p = halting.logits(weights.head, d).sigmoid()
-            writer = halting.act_step(writer, d, p, last=t == len(clock))
-        return Said([self.readout(weights, writer.output)], [], reader, writer)
-
-    def _together(self, weights: PreparedUniversal, given: Given, encode: Step, decode: Step) -> Said:
-        """Encoder and decoder a step at a time; a row halts as a whole."""
-        wants: list[Tensor] = []
+        x = self.embed(weights, tokens)
+        if (
+            self.config.halting == "act"
+        ):  # the encoder to its end, then the decoder; positions halt one by one
+            reader, writer = halting.act_start(x), halting.act_start(x)
+            for t, tick in enumerate(clock, 1):
+                e = encode(weights, reader.state + in_row + tick, seen)
+                p = halting.logits(weights.listener, e).sigmoid()
+                reader = halting.act_step(reader, e, p, last=t == most)
+            for t, tick in enumerate(clock, 1):
+                d = decode(weights, writer.state + in_answer + tick, reader.output, seen, past)
+                p = halting.logits(weights.head, d).sigmoid()
+                writer = halting.act_step(writer, d, p, last=t == most)
+            return Said([self.readout(weights, writer.output)], [], reader, writer)
+        wants: list[Tensor] = []  # PonderNet: both a step at a time; a row halts as a whole
         states: list[Tensor] = []
-        e, d = given.x, given.x
-        for tick in given.clock:
-            e = encode(weights, e + given.waves[0] + tick, given.masks[0])
-            d = decode(weights, d + given.waves[1] + tick, e, *given.masks)
-            wants.append(halting.pooled(halting.logits(weights.head, e), given.question))
+        e, d = x, x
+        for tick in clock:
+            e = encode(weights, e + in_row + tick, seen)
+            d = decode(weights, d + in_answer + tick, e, seen, past)
+            wants.append(halting.pooled(halting.logits(weights.head, e), question))
             states.append(d)
         return Said(read_all(self, weights, states), wants)
 

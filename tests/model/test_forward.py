@@ -11,7 +11,7 @@ import pytest
 import torch
 from ways import NEEDS_GPU, WAYS, device_of, ops_of
 
-from looped.fast import StackedTransformer, kernels, stacked
+from looped.fast import StackedTransformer, stacked
 
 MakeModel = Callable[..., tuple[StackedTransformer, torch.Tensor]]
 CASES = {
@@ -73,7 +73,7 @@ def test_who_goes_in_parts(
     class OnCuda:
         is_cuda, dtype = True, torch.float32
 
-    monkeypatch.setattr(kernels, "available", lambda: True)
+    monkeypatch.setattr("looped.fast.kernels.attention.available", lambda: True)
     plainly, flat = make_model(width=32)
     odd, odd_flat = make_model(width=32, **changes)
     with torch.inference_mode():

@@ -8,11 +8,11 @@ from distance import apart
 
 from looped.errors import InputError
 from looped.evaluation.measure import Subject, measure
-from looped.fast import StackedTransformer
+from looped.fast import StackedTransformer, onednn
 from looped.fast.engine import Engine
 from looped.methods import METHODS
 from looped.training import curriculum, optimizer
-from looped.training.plain import TrainingEngine
+from looped.training.engine import TrainingEngine
 
 QUICK = ("fop-loop-adaptive", "ntp", "fop")  # methods of the ordinary test run
 
@@ -66,7 +66,9 @@ def test_five_seeds_side_by_side_are_five_seeds_alone(tiny, method: str, lengths
         assert apart(engine.config, together.evaluated_weights[s : s + 1], engine.evaluated_weights) <= 2e-5
 
 
-def test_the_same_seed_gives_the_same_run(tiny) -> None:
+@pytest.mark.parametrize("smallest", [onednn.SMALLEST, 1])
+def test_the_same_seed_gives_the_same_run(tiny, smallest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onednn, "SMALLEST", smallest)  # by either library
     first, second = Engine(tiny(ema=0.9)), Engine(tiny(ema=0.9))
     for _ in range(12):
         first.step()

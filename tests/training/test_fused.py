@@ -157,7 +157,7 @@ def test_graphs_give_what_eager_steps_give(case: str) -> None:
     ],
 )
 def test_who_goes_this_way(changes: dict[str, object], suits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "available", lambda: True)
+    monkeypatch.setattr("looped.fast.kernels.attention.available", lambda: True)
     config = config_of("copy")
     config = replace(config, model=replace(config.model, **changes))
     plan = Engine(config).stage(5).plan

@@ -58,8 +58,11 @@ def test_a_block_from_the_command_line(
     asked = cli("solve", "copy", "101", "--model", "whole", *block, "--json")
     assert asked.code == 0, asked.err
     assert json.loads(asked.out)["steps"] == 3
-    from looped.explorer.models import _given, read_query  # here: a bare GPU machine has not what it needs
-    from looped.explorer.queries import WatchedLoop
+    from looped.explorer.queries import (  # here: a bare GPU machine has not what it needs
+        WatchedLoop,
+        _given,
+        read_query,
+    )
 
     watched = WatchedLoop(read_query(_given(Path("whole")), "101"))
     while not watched.over:

@@ -15,10 +15,10 @@ from looped.model import Block, LoopedTransformer, ModelConfig
 from looped.model.attention import CausalAttention
 from looped.model.block import FeedForward
 from looped.model.config import CHOICES
-from looped.training import engine as engines
 from looped.training import recipes
 from looped.training.config import TrainConfig
 from looped.training.plain import PlainEngine
+from looped.training.trainer import make_engine
 
 
 def test_every_field_is_classified() -> None:
@@ -87,7 +87,7 @@ def test_foreign_parts_are_refused_with_a_reason(tiny) -> None:
     assert "block.layers.0.attention is a NormedAttention" in str(supports(net, config))
     net = LoopedTransformer(config.model)
     net.block.layers[0].mlp.activation = nn.SiLU()
-    assert "activation is a SiLU, not a TanhGelu" in str(supports(net, config))
+    assert "activation is a SiLU, not a GELU" in str(supports(net, config))
     net = LoopedTransformer(config.model)
     net.norm = nn.LayerNorm(config.model.width, eps=1e-3)
     assert "eps=0.001" in str(supports(net, config))
@@ -106,13 +106,13 @@ def test_an_unknown_option_is_trained_plainly_and_counts(tiny, size: int, capsys
     base = tiny(max_length=length, start_length=length, batch=4, seeds=(0,), steps=2)
     assert PlainEngine(base).task.row_size(length) == size
     config = replace(base, model=NormedConfig(**vars(base.model)))
-    chosen = engines.make(config, block=NormedBlock)
+    chosen = make_engine(config, block=NormedBlock)
     assert isinstance(chosen, PlainEngine)
     assert "does not know the field qk_norm" in capsys.readouterr().err
     with pytest.raises(InputError, match="qk_norm"):
-        engines.make(config, backend="fast", block=NormedBlock)
-    plain = engines.make(base, backend="plain", block=NormedBlock)
-    stock = engines.make(base)
+        make_engine(config, backend="fast", block=NormedBlock)
+    plain = make_engine(base, backend="plain", block=NormedBlock)
+    stock = make_engine(base)
     assert isinstance(stock, Engine)
     ours, theirs, other = chosen.step(), plain.step(), stock.step()
     assert torch.equal(ours.loss, theirs.loss)
@@ -126,13 +126,13 @@ def test_an_unknown_option_is_trained_plainly_and_counts(tiny, size: int, capsys
 def test_an_unknown_option_counts_on_cuda(tiny, size: int) -> None:
     length = size // 2 - 2
     config = tiny(max_length=length, start_length=length, batch=4, seeds=(0,), steps=2, products="fp32")
-    on_cuda = engines.make(config, "cuda", block=NormedBlock)
+    on_cuda = make_engine(config, "cuda", block=NormedBlock)
     assert isinstance(on_cuda, PlainEngine)
     assert torch.isfinite(on_cuda.step().loss).all()
 
 
 def test_an_unknown_backend_is_refused(tiny) -> None:
     with pytest.raises(InputError, match="unknown backend 'quickest'"):
-        engines.make(tiny(), backend="quickest")  # type: ignore[arg-type]
+        make_engine(tiny(), backend="quickest")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no engine can train this"):
-        engines.make(tiny(supervision="best"), block=NormedBlock)
+        make_engine(tiny(supervision="best"), block=NormedBlock)

@@ -161,9 +161,9 @@ def test_nothing_waits_for_the_host(tiny, way: str, checkpointing: bool) -> None
         blank = Batch(*(fake.from_tensor(getattr(batch, f.name)) for f in fields(batch)))
         folded = engine.model.prepare(flat)
         weights = engine.store.open(folded, torch.float32)
-        outcome = trajectory.backpropagate(config, engine.model, weights, blank, stage.most)
+        outcome = trajectory.Trajectory(config, engine.model, weights, blank, stage.most).backpropagate()
         assert outcome.loss.shape == (2,)
-        assert all(tensor.grad is not None for pair in weights.pairs() for tensor in pair)
+        assert all(tensor.grad is not None for stack, _ in weights.looped() for tensor in stack)
     with FakeTensorMode() as fake, pytest.raises(DataDependentOutputException):
         fake.from_tensor(torch.ones(1)).item()
 
@@ -192,5 +192,5 @@ def test_what_the_mark_expects_step_by_step(tiny) -> None:
             total += chance * float(wrong.detach()) / 4
             left -= chance
         total += left * math.log(model.config.vocab) / 4  # never to have spoken is a blind guess
-    outcome = trajectory.backpropagate(engine.config, model, weights, batch, stage.most)
+    outcome = trajectory.Trajectory(engine.config, model, weights, batch, stage.most).backpropagate()
     assert outcome.loss.tolist() == pytest.approx([total], rel=1e-5)

@@ -40,11 +40,15 @@ def available() -> bool:
     return triton is not None
 
 
+def knows(config: ModelConfig) -> bool:
+    """Whether the kernels are there and compute this block: the paper's, if positions do not act on its attention."""
+    acts = config.positions in ("rotary", "alibi")
+    return available() and config.ordinary and not acts and config.head_size <= WIDEST
+
+
 def suits(config: ModelConfig, qkv: Tensor) -> bool:
     """Whether `attend` can take these rows."""
-    short = qkv.shape[1] <= LONGEST and config.head_size <= WIDEST
-    known = config.ordinary and qkv.dtype != torch.float64
-    return available() and qkv.is_cuda and short and known and config.positions not in ("rotary", "alibi")
+    return knows(config) and qkv.is_cuda and qkv.shape[1] <= LONGEST and qkv.dtype != torch.float64
 
 
 def attend(config: ModelConfig, qkv: Tensor) -> Tensor:
@@ -57,7 +61,7 @@ class _KernelAttention(torch.autograd.Function):
     def forward(ctx, qkv: Tensor, config: ModelConfig) -> Tensor:
         n, size, width = qkv.shape
         out = qkv.new_empty(n, size, width // 3)
-        _launch(_attention_forward, config, size, _one_seed(qkv), None, _one_seed(out))
+        attention_forward(config, Packing.padded(n, size), _one_seed(qkv), None, _one_seed(out))
         ctx.save_for_backward(qkv)
         ctx.config = config
         return out
@@ -65,9 +69,9 @@ class _KernelAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
         (qkv,) = ctx.saved_tensors
-        out = torch.empty_like(qkv)
+        out, rows = torch.empty_like(qkv), Packing.padded(*qkv.shape[:2])
         given = _one_seed(grad.contiguous())
-        _launch(_attention_backward, ctx.config, qkv.shape[1], _one_seed(qkv), None, given, _one_seed(out))
+        attention_backward(ctx.config, rows, _one_seed(qkv), None, given, _one_seed(out))
         return out, None
 
 
@@ -79,32 +83,24 @@ def attention_forward(
     config: ModelConfig, packing: Packing, qkv: Tensor, bias: Tensor | None, out: Tensor
 ) -> None:
     """Attention of packed rows; `bias` [S, 1, 3D] is added to the queries, keys and values."""
-    _launch_packed(_attention_forward, config, packing, qkv, bias, out)
+    _launch(_attention_forward, config, packing, qkv, bias, out)
 
 
 def attention_backward(
     config: ModelConfig, packing: Packing, qkv: Tensor, bias: Tensor | None, grad: Tensor, out: Tensor
 ) -> None:
     """The gradient of `qkv` given that of the output."""
-    _launch_packed(_attention_backward, config, packing, qkv, bias, grad, out)
-
-
-def _launch_packed(kernel, config: ModelConfig, packing: Packing, qkv, bias, *others: Tensor) -> None:
-    places = None if packing.even else packing.places(qkv.device)
-    _launch(kernel, config, packing.longest, qkv, bias, *others, places=places)
+    _launch(_attention_backward, config, packing, qkv, bias, grad, out)
 
 
 def _launch(
-    kernel, config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | None, *others: Tensor,
-    places: Tensor | None = None,
-) -> None:  # fmt: skip
-    """Attends rows of `size` positions, or of up to so many, where `places` says where each starts and its size."""
-    s, positions, _ = qkv.shape
-    rows = positions // size if places is None else len(places)
-    kernel[(s * rows * config.heads,)](
+    kernel, config: ModelConfig, packing: Packing, qkv: Tensor, bias: Tensor | None, *others: Tensor
+) -> None:
+    rows, size = len(packing.sizes), packing.longest
+    kernel[(len(qkv) * rows * config.heads,)](
         qkv, qkv if bias is None else bias, *others, _bands(config.head_bands, qkv.device),
-        qkv if places is None else places, size, rows, config.heads,
-        qkv.stride(0), *(other.stride(0) for other in others), PACKED=places is not None,
+        qkv if packing.even else packing.places(qkv.device), size, rows, config.heads,
+        qkv.stride(0), *(other.stride(0) for other in others), PACKED=not packing.even,
         **_tile(kernel, config, size, qkv, bias),
     )  # fmt: skip
 
@@ -140,17 +136,16 @@ def _tile(kernel, config: ModelConfig, size: int, qkv: Tensor, bias: Tensor | No
 # Only forward and in fp32: `layer_ops.apply_layer` is the definition, and a test holds the two equal.
 def suits_narrow(config: ModelConfig, layer: Layer, h: Tensor) -> bool:
     """Whether `narrow_layer` can take this state: no gradients are asked for, and every head has a band of 2."""
-    looks_back = config.head_bands == (2,) * config.heads and config.positions not in ("rotary", "alibi")
-    narrow = config.width in WIDTHS and config.ordinary and looks_back
+    narrow = config.width in WIDTHS and config.head_bands == (2,) * config.heads
     fine = h.dtype == layer.qkv.dtype == torch.float32
-    return triton is not None and h.is_cuda and fine and narrow and not torch.is_grad_enabled()
+    return knows(config) and h.is_cuda and fine and narrow and not torch.is_grad_enabled()
 
 
 def narrow_layer(config: ModelConfig, layer: Layer, h: Tensor) -> Tensor:
     """The layer's output for states [S, B, L, D]."""
     seeds, rows, size, width = h.shape
     h, out = h.contiguous(), torch.empty_like(h, memory_format=torch.contiguous_format)
-    matrices = [each.contiguous() for pair in layer.pairs() for each in pair]
+    matrices = [each.contiguous() for each in layer]
     blocks = triton.cdiv(rows * size, POSITIONS)
     _narrow_layer[(seeds * blocks,)](
         h, *matrices, out, rows * size, size, blocks,
