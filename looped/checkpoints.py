@@ -97,6 +97,12 @@ def check_writable(path: Path) -> None:
     temporary.unlink()
 
 
+def check_folder(option: str, path: Path) -> None:
+    """Raises where an option names no file in a folder that is there."""
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"{option} must name a file in a folder that exists, not {path}")
+
+
 def check_plain(path: Path) -> None:
     """Raises where something lies that is no file, such as a device or a pipe: a rename would put an end to it."""
     if path.exists() and not path.is_file():

@@ -67,12 +67,7 @@ def commit() -> str | None:
 
 def facts(device: torch.device | str) -> dict[str, str | None]:
     """What every file of results says once about how it was made."""
-    return {
-        "looped": __version__,
-        "commit": commit(),
-        "device": describe(device),
-        "torch": torch.__version__,
-    }
+    return {"looped": __version__, "commit": commit(), "device": describe(device), "torch": torch.__version__}
 
 
 def _git(root: Path, *words: str) -> str:

@@ -71,27 +71,24 @@ def largest_steps(task: Task, max_length: int) -> int:
     return int(task.steps(torch.full_like(variants, max_length), variants).max())
 
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Method("fop-loop-adaptive", "fop", adaptive=True),
-        Method("fop-loop-adaptive-wo", "fop", adaptive=True, injection=False),
-        Method("fop-loop-fixed", "fop", loops=None),
-        Method("fop", "fop", depth=UNTIED),
-        Method("fop-pause", "fop", depth=UNTIED, pause=PAUSES),
-        Method("ntp", "ntp", depth=UNTIED),
-        Method("ntp-pause", "ntp", depth=UNTIED, pause=PAUSES),
-        Method("ntp-loop", "ntp", loops=20),
-    )
-}
+def _by_name(*methods: Method) -> dict[str, Method]:
+    return {method.name: method for method in methods}
 
-BEYOND: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Method("ut", "ntp", adaptive=True, injection=False, universal=True, halting="act"),
-        Method("pondernet", "ntp", adaptive=True, injection=False, universal=True, halting="ponder"),
-    )
-}  # the paper's other two systems: in no figure of the paper
+
+METHODS = _by_name(
+    Method("fop-loop-adaptive", "fop", adaptive=True),
+    Method("fop-loop-adaptive-wo", "fop", adaptive=True, injection=False),
+    Method("fop-loop-fixed", "fop", loops=None),
+    Method("fop", "fop", depth=UNTIED),
+    Method("fop-pause", "fop", depth=UNTIED, pause=PAUSES),
+    Method("ntp", "ntp", depth=UNTIED),
+    Method("ntp-pause", "ntp", depth=UNTIED, pause=PAUSES),
+    Method("ntp-loop", "ntp", loops=20),
+)
+BEYOND = _by_name(  # the paper's other two systems: in no figure of the paper
+    Method("ut", "ntp", adaptive=True, injection=False, universal=True, halting="act"),
+    Method("pondernet", "ntp", adaptive=True, injection=False, universal=True, halting="ponder"),
+)
 
 
 registry.declare(
@@ -141,11 +138,6 @@ class Loops:
         """Whether it is T(n) itself."""
         return self == PLAIN
 
-    @property
-    def free(self) -> bool:
-        """Whether the number of steps does not depend on T(n)."""
-        return self.base != "T"
-
     def first(self, own: Int[Tensor, "*B"], tokens: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:
         """The fewest steps of problems with these T(n) and these many question tokens."""
         base = {"T": own, "q": tokens, "constant": torch.ones_like(own)}[self.base]
@@ -184,16 +176,13 @@ def parse_loops(text: str) -> Loops:
     """The rule a text names."""
     if text.isascii() and text.isdecimal() and len(text) <= 6 and 1 <= int(text) <= MOST_LOOPS:
         return Loops("constant", times=int(text))
-    found, rule = LOOPS_FORM.fullmatch(text), None
-    if found:
-        usual = {"times": 1, "over": 1, "plus": 0, "upto": 0}
-        numbers = {name: int(found[name] or default) for name, default in usual.items()}
+    if found := LOOPS_FORM.fullmatch(text):
+        numbers = {name: int(found[name]) for name in ("times", "over", "plus", "upto") if found[name]}
         rule = Loops("T" if found["base"] == "T" else "q", **numbers)
-    ranged = rule is not None and (rule.upto == 0 or rule.times < rule.upto)
-    shifted = rule is not None and rule.base == "q" and rule.plus > 0
-    if rule is None or rule.times < 1 or not ranged or shifted:
-        raise InputError(
-            f"loop steps are told as T, T+1, 2T, T/2, 16, q, 2q, 3q/2, q..2q or T..2T (T: the task's own, q: the "
-            f"question's tokens, a number: up to {MOST_LOOPS}), not {text[:20]!r}"
-        )
-    return rule
+        shifted = rule.base == "q" and rule.plus > 0
+        if rule.times >= 1 and (rule.upto == 0 or rule.times < rule.upto) and not shifted:
+            return rule
+    raise InputError(
+        f"loop steps are told as T, T+1, 2T, T/2, 16, q, 2q, 3q/2, q..2q or T..2T (T: the task's own, q: the "
+        f"question's tokens, a number: up to {MOST_LOOPS}), not {text[:20]!r}"
+    )

@@ -10,6 +10,9 @@ Shapes: B rows, L positions, D width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -17,14 +20,16 @@ from torch import Tensor, nn
 from looped.model.attention import CausalAttention
 from looped.model.config import ModelConfig
 
+# By the name in a configuration; GPT-2's GELU is the one by the hyperbolic tangent.
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"gelu": partial(nn.GELU, "tanh"), "relu": nn.ReLU}
+
 
 class Block(nn.Module):
     """The layers of one loop step. Input injection before it and the final norm after it belong to the model."""
 
-    def __init__(self, config: ModelConfig, layers: int | None = None) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        count = config.layers if layers is None else layers
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(count))
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
 
     def forward(self, h: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
         """Apply every layer in turn."""
@@ -64,13 +69,6 @@ class FeedForward(nn.Module):
         return self.down(self.activation(self.up(h)))  # type: ignore[no-any-return]
 
 
-class TanhGelu(nn.GELU):
-    """GPT-2's GELU, by the hyperbolic tangent."""
-
-    def __init__(self) -> None:
-        super().__init__(approximate="tanh")
-
-
 class ScaleShift(nn.Module):
     """A norm's scale and shift without the norm: what models with norm="none" have in its place."""
 
@@ -87,6 +85,3 @@ class ScaleShift(nn.Module):
 def norm(config: ModelConfig) -> nn.Module:
     """The norm that a configuration asks for."""
     return nn.LayerNorm(config.width) if config.norm == "layer" else ScaleShift(config.width)
-
-
-ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": TanhGelu, "relu": nn.ReLU}

@@ -25,8 +25,7 @@ Shapes: S seeds, B rows, L positions, D width, T loop steps; `*P` is whatever ha
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -38,10 +37,11 @@ Head = tuple[Tensor, ...]  # weight [S, 1, 1, D] and bias [S, 1, 1]
 EPSILON = 0.01  # a position halts when less than this is left
 
 
-def logits(head: Head, h: Float[Tensor, "S B L D"]) -> Float[Tensor, "S B L"]:
-    """How much every position wants to halt: w·h + b."""
+def logits(head: Head, h: Float[Tensor, "S *P D"]) -> Float[Tensor, "S *P"]:
+    """How much every position wants to halt, or every row by its state at one position: w·h + b."""
     weight, bias = head
-    return (h * weight).sum(-1) + bias
+    ones = [1] * (h.dim() - 2)
+    return (h * weight.view(len(h), *ones, -1)).sum(-1) + bias.view(len(h), *ones)
 
 
 def pooled(each: Float[Tensor, "S B L"], counted: Bool[Tensor, "#S B L"]) -> Float[Tensor, "S B"]:
@@ -52,8 +52,7 @@ def pooled(each: Float[Tensor, "S B L"], counted: Bool[Tensor, "#S B L"]) -> Flo
 # --- adaptive computation time ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Act:
+class Act(NamedTuple):
     """Where adaptive computation time stands after some steps."""
 
     used: Float[Tensor, "*P"]  # probability spent so far; 1 where halted
@@ -62,10 +61,6 @@ class Act:
     remainder: Float[Tensor, "*P"]  # R; 0 while running
     state: Float[Tensor, "*P D"]  # what the next step starts from: the last one, copied once halted
     output: Float[Tensor, "*P D"]  # Σ weight_n · h_n so far
-
-    def take(self, every: Int[Tensor, "S 1"], keep: Int[Tensor, "S R"]) -> Act:
-        """Some rows of each seed."""
-        return Act(*(getattr(self, f.name)[every, keep] for f in fields(self)))
 
     @property
     def cost(self) -> Float[Tensor, "*P"]:
@@ -154,13 +149,6 @@ def at_mark(x: Float[Tensor, "S B L D"], counted: Bool[Tensor, "#S B L"]) -> Flo
     return x.gather(2, mark)[:, :, 0]
 
 
-def mark_wants(head: Head, at: Float[Tensor, "S *R D"]) -> Float[Tensor, "S *R"]:
-    """How much each row wants to halt, from the state at its end-of-question token."""
-    weight, bias = head
-    shape = (len(at), *[1] * (at.dim() - 2))
-    return (at * weight.view(*shape, -1)).sum(-1) + bias.view(shape)
-
-
 def mark_cost(
     wants: Float[Tensor, "S R"], ends: Bool[Tensor, "S R"], running: Bool[Tensor, "S R"]
 ) -> Float[Tensor, "S R"]:
@@ -177,19 +165,22 @@ class Gate:
 
     def __init__(self, kind: Halting, head: Head, counted: Bool[Tensor, "#S B L"] | None = None) -> None:
         self.kind, self.head, self.counted = kind, head, counted
-        self.halted: Float[Tensor, "S B"] | None = (
-            None  # probability of having halted by now, if there is one
-        )
+        self.halted: Float[Tensor, "S B"] | None = None  # chance of having halted by now, if there is one
         self._act: Act | None = None
         self._on: Tensor | None = None  # log of the probability of not having halted, for PonderNet
         self._kept: Tensor | None = None  # the last state, for rows whose mark has said that they are done
 
     def after(self, h: Float[Tensor, "S B L D"]) -> tuple[Tensor, Tensor]:
         """What is read after this step, and the state that the next one starts from."""
-        if self.kind == "none" or (self.kind == "mark" and self.counted is None):
+        if self.kind == "mark" and self.counted is not None:
+            says = (logits(self.head, at_mark(h, self.counted)) > 0).to(h.dtype)
+            if self._kept is not None and self.halted is not None:
+                h = torch.where(self.halted[..., None, None] > 0, self._kept, h)
+                says = torch.maximum(says, self.halted)
+            self.halted, self._kept = says, h
             return h, h
-        if self.kind == "mark":
-            return self._at_mark(h)
+        if self.kind in ("none", "mark"):
+            return h, h
         wants = logits(self.head, h)
         counted = torch.ones_like(wants[:1], dtype=torch.bool) if self.counted is None else self.counted
         if self.kind == "ponder":
@@ -206,15 +197,6 @@ class Gate:
         """Whether no further step can change anything: every row has halted."""
         return self._kept is not None and self.halted is not None and bool((self.halted > 0).all())
 
-    def _at_mark(self, h: Float[Tensor, "S B L D"]) -> tuple[Tensor, Tensor]:
-        assert self.counted is not None
-        says = (mark_wants(self.head, at_mark(h, self.counted)) > 0).to(h.dtype)
-        if self._kept is not None and self.halted is not None:
-            h = torch.where(self.halted[..., None, None] > 0, self._kept, h)
-            says = torch.maximum(says, self.halted)
-        self.halted, self._kept = says, h
-        return h, h
-
     def keep(self, every: Int[Tensor, "S 1"], keep: Int[Tensor, "S R"]) -> None:
         """Goes on with some rows of each seed only."""
         if self.counted is not None:
@@ -224,4 +206,4 @@ class Gate:
         if self._kept is not None and self.halted is not None:
             self._kept, self.halted = self._kept[every, keep], self.halted[every, keep]
         if self._act is not None:
-            self._act = self._act.take(every, keep)
+            self._act = Act(*(each[every, keep] for each in self._act))

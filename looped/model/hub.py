@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -24,8 +26,8 @@ from torch import Tensor, nn
 from looped import __version__, checkpoints, serial
 from looped.checkpoints import Shapes
 from looped.errors import InputError
-from looped.model.config import ModelConfig
-from looped.model.weights import check_numbers
+from looped.model.config import ModelConfig, check_bounds
+from looped.model.weights import check_numbers, check_shapes
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 PREFIX = "hub:"  # before a name on the hub, where a path could be meant
@@ -54,9 +56,7 @@ class HubFacts:
     training: dict[str, Any] = field(default_factory=dict)  # every other setting of its training
 
     def __post_init__(self) -> None:
-        for name in ("seed", "step", "max_length"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name} must not be negative, but is {getattr(self, name)}")
+        check_bounds(self, dict.fromkeys(("seed", "step", "max_length"), (0, math.inf)))
 
 
 class Pretrained(nn.Module):
@@ -101,15 +101,11 @@ class Pretrained(nn.Module):
         if facts.block and block is None:
             raise InputError(f"{folder} needs the block {facts.block}: pass it as block=")
 
-        def check(shapes: Shapes) -> None:
-            if config.before + config.layers > len(shapes):  # before a module of that many layers is made
-                raise InputError(f"it has {len(shapes)} tensors, too few for {config.layers} layers")
+        def wanted() -> Shapes:
             with torch.device("meta" if block is None else "cpu"):  # takes no memory, whatever the width
-                wanted = {name: tuple(each.shape) for name, each in cls(config, block).state_dict().items()}
-            odd = sorted(n for n in wanted.keys() | shapes.keys() if wanted.get(n) != shapes.get(n))
-            if odd:
-                raise InputError(f"its weights do not fit its {CONFIG}, {ascii(odd[0][:60])[1:-1]} first")
+                return {name: tuple(each.shape) for name, each in cls(config, block).state_dict().items()}
 
+        check = partial(check_shapes, config, wanted=wanted)
         tensors = read_weights(folder, config, check, own_block=block is not None)
         net = cls(config, block)
         net.load_state_dict(tensors)
@@ -130,14 +126,10 @@ def write(
         raise InputError(f"{folder} is a file, not a folder for a model")
     if any(folder.glob("seed-*.safetensors")):
         raise InputError(f"{folder} is a run's folder: write the model to another")
-    with checkpoints.disk(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     flat = {**serial.to_json(facts), **serial.to_json(config)}
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
-    checkpoints.write(folder / CONFIG, (json.dumps(flat, indent=1) + "\n").encode())
-    checkpoints.write(
-        folder / WEIGHTS, save(tensors, {"format": "pt"})
-    )  # "pt" is what the hub's tools expect
+    checkpoints.write_json(folder / CONFIG, flat)
+    checkpoints.write(folder / WEIGHTS, save(tensors, {"format": "pt"}))  # what the hub's tools expect
     if not (folder / CARD).exists():
         checkpoints.write(folder / CARD, card.encode())
 
@@ -159,14 +151,9 @@ def read_weights(
     folder: Path, config: ModelConfig, check: Callable[[Shapes], None], own_block: bool = False
 ) -> dict[str, Tensor]:
     """A folder's weights by name, finite and of the model's type; `check` sees their shapes before memory is taken."""
-
-    def verify(tensors: Mapping[str, Tensor]) -> None:
-        wanted = getattr(torch, config.precision)
-        for name, tensor in tensors.items():  # a block that is not ours may have numbers of any type
-            check_numbers({name: tensor}, tensor.dtype if own_block else wanted)
-
-    file = _file(folder, WEIGHTS)
-    return checkpoints.load(file, None, lambda _, shapes: check(shapes), verify)[1]
+    kind = None if own_block else getattr(torch, config.precision)  # a block that is not ours may have any
+    finite = partial(check_numbers, kind=kind)
+    return checkpoints.load(_file(folder, WEIGHTS), None, lambda _, shapes: check(shapes), finite)[1]
 
 
 def located(source: str | Path) -> Path:
@@ -216,10 +203,9 @@ def model_card(facts: HubFacts, config: ModelConfig, name: str, rows: Sequence[R
 
     A value in JSON is a value in YAML, so that none has to be quoted by hand.
     """
-    tags = (
-        f"looped looped-transformer length-generalization arxiv:{PAPER} pytorch_model_hub_mixin {facts.task}"
-    )
-    head: dict[str, object] = {"library_name": "looped", "pipeline_tag": PIPELINE, "tags": tags.split()}
+    tags = f"looped looped-transformer length-generalization arxiv:{PAPER} pytorch_model_hub_mixin".split()
+    tags += [facts.task] if facts.task else []
+    head: dict[str, object] = {"library_name": "looped", "pipeline_tag": PIPELINE, "tags": tags}
     if rows:
         head["model-index"] = [{"name": name, "results": [_result(facts.task, row) for row in rows]}]
     lines = ["---", *(f"{key}: {json.dumps(value)}" for key, value in head.items()), f"---\n\n# {name}\n"]
@@ -232,14 +218,8 @@ def model_card(facts: HubFacts, config: ModelConfig, name: str, rows: Sequence[R
     if rows:
         lines += ["| length | inputs | stopping rule | exact match | questions |", "|---:|---|---|---:|---:|"]
     for row in rows:
-        cells = (
-            row["length"],
-            row.get("family", "uniform"),
-            row["stop"],
-            f"{row['accuracy']:.4f}",
-            row["samples"],
-        )
-        lines.append(f"| {' | '.join(map(str, cells))} |")
+        inputs, exact = row.get("family", "uniform"), f"{row['accuracy']:.4f}"
+        lines.append(f"| {row['length']} | {inputs} | {row['stop']} | {exact} | {row['samples']} |")
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -62,25 +62,20 @@ def hooked(net: LoopedTransformer, look: Look) -> Iterator[None]:
 
         return call
 
-    modules = hook_modules(net)
-    head = modules.pop("halt", None)
+    def read(module: nn.Module, given: Any, output: Tensor) -> None:
+        assert net.halting_head is not None
+        look(f"step.{net.current_step}.halt", net.halting_head(output)[..., 0])
+
     with ExitStack() as stack:
-        for name, module in modules.items():
-            stack.enter_context(module.register_forward_hook(hook(name)))
-        if head is not None:  # last, so that it reads what a patch has made of the state
-
-            def read(module: nn.Module, given: Any, output: Tensor) -> None:
-                look(f"step.{net.current_step}.halt", head(output)[..., 0])
-
-            stack.enter_context(net.norm.register_forward_hook(read))
+        # The head comes last: it reads what a patch has made of the state.
+        for name, module in hook_modules(net).items():
+            at, what = (net.norm, read) if name == "halt" else (module, hook(name))
+            stack.enter_context(at.register_forward_hook(what))
         yield
 
 
 def trace_states(
-    net: LoopedTransformer,
-    tokens: Int[Tensor, "B L"],
-    steps: int,
-    patch: Mapping[str, Patch] | None = None,
+    net: LoopedTransformer, tokens: Int[Tensor, "B L"], steps: int, patch: Mapping[str, Patch] | None = None
 ) -> States:
     """Run the loop for `steps` steps: every value by its name, and `.logits` at the end.
 

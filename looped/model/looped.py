@@ -50,19 +50,15 @@ class LoopedTransformer(Pretrained):
     def __init__(self, config: ModelConfig, block: BlockMaker | None = None) -> None:
         super().__init__()
         if config.kind != "decoder":
-            raise InputError(
-                f"LoopedTransformer is a decoder; kind={config.kind} is built by looped.fast alone"
-            )
+            raise InputError(f"LoopedTransformer is a decoder; looped.fast alone builds kind={config.kind}")
         self.config = config
         self.current_step = 0  # the step that `unroll` is at, from 1, for hooks (`looped.model.inside`)
         self.token_embedding = nn.Embedding(config.vocab, config.width)
         biased = config.initialisation == "linear"
         self.embedding_bias = nn.Parameter(torch.zeros(config.width)) if biased else None
-        rows = {"start": 1, "learned": config.max_positions, "randomised": config.max_positions}
-        self.position_table = (
-            nn.Embedding(rows[config.positions], config.width) if config.positions in rows else None
-        )
-        self.before = Block(config.first, config.before) if config.before else None
+        rows = config.position_rows
+        self.position_table = nn.Embedding(rows, config.width) if rows else None
+        self.before = Block(config.first) if config.before else None
         self.block = Block(config) if block is None else block(config)
         self.norm = norm(config)
         self.readout = nn.Linear(config.width, config.vocab)
@@ -125,21 +121,13 @@ class LoopedTransformer(Pretrained):
             x = x + self.embedding_bias
         if self.position_table is not None:
             if at is None:
-                positions.check_size(self.config, tokens.shape[1])
                 at = positions.places(self.config, len(tokens), tokens.shape[1], tokens.device)
             x = x + positions.embed(self.config, self.position_table.weight[None], at)[0]
         return x if self.before is None else self.before(x)
 
     def inject(self, h: Float[Tensor, "B L D"] | None, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
-        """What a step is applied to: the input alone at first, then state plus input, or the state alone.
-
-        With a relay, the first entries of every position are replaced by those of the row's last position.
-        """
-        u = x if h is None else h + x if self.config.injection else h
-        if not self.config.relay:
-            return u
-        told = u[:, -1:, : self.config.relay].expand(-1, u.shape[1], -1)
-        return torch.cat([told, u[..., self.config.relay :]], dim=-1)
+        """What a step is applied to: see the function of the same name."""
+        return inject(self.config, h, x)
 
     def step(self, u: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
         """The block and the final norm."""
@@ -173,29 +161,33 @@ class LoopedTransformer(Pretrained):
         return self.halting_head.weight.view(1, 1, 1, -1), self.halting_head.bias.view(1, 1, 1)
 
 
+def inject(
+    config: ModelConfig, h: Float[Tensor, "*S B L D"] | None, x: Float[Tensor, "*S B L D"]
+) -> Float[Tensor, "*S B L D"]:
+    """The input alone at first, then state plus input, or the state alone.
+
+    With a relay, every position takes its first entries from the row's last one, which has seen the whole row.
+    """
+    u = x if h is None else h + x if config.injection else h
+    if not config.relay:
+        return u
+    told = u[..., -1:, : config.relay].expand(*u.shape[:-1], config.relay)
+    return torch.cat([told, u[..., config.relay :]], dim=-1)
+
+
 # --- checkpoints ----------------------------------------------------------------------------------------------
 
-# Names in a checkpoint's file (on the left, matrices as [in, out]) and in the module (matrices as [out, in]).
+# Names in a checkpoint's file, and in the module: whole ones, then parts between dots. A file has its matrices as
+# [in, out], the module as [out, in]: `layers.0.qkv.weight` is `block.layers.0.attention.qkv.weight`, transposed.
 NAMES = {
     "embed": "token_embedding.weight",
     "embed.bias": "embedding_bias",
     "position": "position_table.weight",
-    "norm.scale": "norm.weight",
-    "norm.shift": "norm.bias",
-    "halt.weight": "halting_head.weight",
-    "halt.bias": "halting_head.bias",
 }
 PARTS = {
-    "norm1.scale": "norm1.weight",
-    "norm1.shift": "norm1.bias",
-    "norm2.scale": "norm2.weight",
-    "norm2.shift": "norm2.bias",
-    **{
-        f"{part}.{kind}": f"attention.{part}.{kind}" for part in ("qkv", "out") for kind in ("weight", "bias")
-    },
-    **{f"{part}.{kind}": f"mlp.{part}.{kind}" for part in ("up", "down") for kind in ("weight", "bias")},
-}
-STACKS = {"layers": "block.layers", "before": "before.layers"}
+    "layers": "block.layers", "before": "before.layers", "halt": "halting_head", "scale": "weight", "shift": "bias",
+    "qkv": "attention.qkv", "out": "attention.out", "up": "mlp.up", "down": "mlp.down",
+}  # fmt: skip
 
 
 def load_checkpoint_weights(net: LoopedTransformer, weights: Mapping[str, Tensor]) -> None:
@@ -223,21 +215,13 @@ def checkpoint_weights(net: LoopedTransformer) -> dict[str, Tensor]:
 
 def _as_module(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A checkpoint's weights under the module's names and in its shapes."""
-    return {
-        _module_name(name): value[None] if name == "halt.weight" else _turned(name, value)
-        for name, value in weights.items()
-    }
+    return {_module_name(name): _turned(name, value) for name, value in weights.items()}
 
 
 def _module_name(name: str) -> str:
-    """`layers.0.qkv.weight` is `block.layers.0.attention.qkv.weight`."""
-    stack, _, rest = name.partition(".")
-    if stack in STACKS:
-        number, _, part = rest.partition(".")
-        return f"{STACKS[stack]}.{number}.{PARTS[part]}"
-    return NAMES.get(name, name)
+    return NAMES.get(name) or ".".join(PARTS.get(part, part) for part in name.split("."))
 
 
 def _turned(name: str, value: Tensor) -> Tensor:
-    """A matrix transposed; `halt.weight` is a vector in the file, and other weights are as they are."""
-    return value.T if name.endswith(".weight") and name != "halt.weight" else value
+    """A matrix transposed, and `halt.weight`, a vector in the file, made one row; other weights are as they are."""
+    return value.reshape(len(value), -1).T if name.endswith(".weight") else value

@@ -30,9 +30,9 @@ def places(
     config: ModelConfig, rows: int, size: int, device: torch.device, generator: torch.Generator | None = None
 ) -> Int[Tensor, "rows size"]:
     """The position number of every token; randomised ones are drawn from `generator`, or spread evenly without."""
+    check_size(config, size)
     if config.positions != "randomised":
         return torch.arange(size, device=device).expand(rows, size)
-    check_size(config, size)
     if generator is None:
         even = torch.arange(size, device=device) * config.max_positions // size
         return even.expand(rows, size)

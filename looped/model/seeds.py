@@ -18,7 +18,10 @@ from torch import Tensor
 
 from looped.model.config import ModelConfig
 from looped.model.halting import Gate, Head
-from looped.model.looped import LoopedTransformer
+from looped.model.looped import LoopedTransformer, inject
+
+Tokens = Int[Tensor, "S B L"]
+States = Float[Tensor, "S B L D"]
 
 
 class SeedWeights(Protocol):
@@ -42,44 +45,30 @@ class SeedModel(ABC):
     config: ModelConfig
 
     @abstractmethod
-    def embed(
-        self, weights: Any, tokens: Int[Tensor, "S B L"], at: Int[Tensor, "B L"] | None = None
-    ) -> Float[Tensor, "S B L D"]:
+    def embed(self, weights: Any, tokens: Tokens, at: Int[Tensor, "B L"] | None = None) -> States:
         """The input as a state; `at` overrides the position numbers."""
 
     @abstractmethod
-    def step(
-        self, weights: Any, u: Float[Tensor, "S B L D"], caches: list[Any] | None = None
-    ) -> Float[Tensor, "S B L D"]:
+    def step(self, weights: Any, u: States, caches: list[Any] | None = None) -> States:
         """The block and the final norm; `caches` keep what earlier positions left for later ones."""
 
     @abstractmethod
-    def readout(self, weights: Any, h: Float[Tensor, "S B L D"]) -> Float[Tensor, "S B L V"]:
+    def readout(self, weights: Any, h: States) -> Float[Tensor, "S B L V"]:
         """Scores of every token at every position."""
 
     def inject(self, h: Tensor | None, x: Tensor) -> Tensor:
-        """What a step is applied to: the input alone at first, then the state, with the input if it is injected.
-
-        A model with a relay tells every position what the last one, which has seen the whole row, decided.
-        """
-        u = x if h is None else h + x if self.config.injection else h
-        if not self.config.relay:
-            return u
-        told = u[..., -1:, : self.config.relay].expand(*u.shape[:-1], self.config.relay)
-        return torch.cat([told, u[..., self.config.relay :]], dim=-1)
+        """What a step is applied to."""
+        return inject(self.config, h, x)
 
     def gate(self, weights: Any, counted: Bool[Tensor, "#S B L"] | None = None) -> Gate:
         """What follows rows through the loop and applies a halting head: see `halting.Gate`."""
         return Gate(self.config.halting, weights.head, counted)
 
-    def unroll(
-        self, weights: Any, tokens: Int[Tensor, "S B L"], steps: int, gate: Gate | None = None
-    ) -> Iterator[Tensor]:
+    def unroll(self, weights: Any, tokens: Tokens, steps: int, gate: Gate | None = None) -> Iterator[Tensor]:
         """What can be read after step 1, 2, …, `steps`: the state, unless a halting head says otherwise."""
-        x = self.embed(weights, tokens)
+        seen = x = self.embed(weights, tokens)
         gate = gate or self.gate(weights)
         h: Tensor | None = None
-        seen = x
         for _ in range(steps):
             if not gate.finished:
                 seen, h = gate.after(self.step(weights, self.inject(h, x)))
@@ -106,33 +95,26 @@ class ModuleStack(SeedModel):
     def __init__(self, config: ModelConfig) -> None:
         self.config = config
 
-    def embed(
-        self, weights: ModuleWeights, tokens: Int[Tensor, "S B L"], at: Int[Tensor, "B L"] | None = None
-    ) -> Float[Tensor, "S B L D"]:
+    def embed(self, weights: ModuleWeights, tokens: Tokens, at: Int[Tensor, "B L"] | None = None) -> States:
         """The input as a state."""
-        return _each(weights, lambda net, ids: net.embed(ids, at), tokens)
+        return _each(weights, tokens, lambda net, ids: net.embed(ids, at))
 
-    def step(
-        self, weights: ModuleWeights, u: Float[Tensor, "S B L D"], caches: list[Any] | None = None
-    ) -> Float[Tensor, "S B L D"]:
+    def step(self, weights: ModuleWeights, u: States, caches: list[Any] | None = None) -> States:
         """The block and the final norm.
 
         A block of unknown insides has no keys and values to keep: its cache is what it was given before, and the
         step computes the earlier positions again.
         """
-        if caches is None:
-            return _each(weights, lambda net, state: net.step(state), u)
         size = u.shape[2]
-        caches[0] = u if caches[0] is None else torch.cat([caches[0], u], dim=2)
-        return _each(weights, lambda net, state: net.step(state), caches[0])[:, :, -size:]
+        if caches is not None:
+            u = caches[0] = u if caches[0] is None else torch.cat([caches[0], u], dim=2)
+        return _each(weights, u, lambda net, state: net.step(state))[:, :, -size:]
 
-    def readout(self, weights: ModuleWeights, h: Float[Tensor, "S B L D"]) -> Float[Tensor, "S B L V"]:
+    def readout(self, weights: ModuleWeights, h: States) -> Float[Tensor, "S B L V"]:
         """Scores of every token at every position."""
-        return _each(weights, lambda net, state: net.readout(state), h)
+        return _each(weights, h, lambda net, state: net.readout(state))
 
 
-def _each(
-    weights: ModuleWeights, run: Callable[[LoopedTransformer, Tensor], Tensor], given: Tensor
-) -> Tensor:
+def _each(weights: ModuleWeights, given: Tensor, run: Callable[..., Tensor]) -> Tensor:
     """What every seed's module makes of its own part."""
     return torch.stack([run(net, part) for net, part in zip(weights.nets, given, strict=True)])

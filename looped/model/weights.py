@@ -7,9 +7,9 @@ norm of a seed are then one pass over a row each, and a checkpoint is one row wi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 import torch
 from jaxtyping import Float
@@ -23,19 +23,24 @@ ALIGN = 64  # every weight starts at a multiple of so many numbers: kernels of p
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one named weight lives in a row, and how it starts."""
+    """One named weight: how it starts, and where it lives in a row."""
 
     name: str
     shape: tuple[int, ...]
-    start: int
-    std: float  # initial standard deviation
+    std: float = 0.0  # initial standard deviation
     mean: float = 0.0
     uniform: bool = False  # drawn evenly from mean ± √3·std, not from a normal distribution
+    start: int = 0
 
     @property
     def size(self) -> int:
         """How many numbers it has."""
         return math.prod(self.shape)
+
+    @property
+    def room(self) -> int:
+        """The same with the padding behind it, which belongs to no weight."""
+        return -(-self.size // ALIGN) * ALIGN
 
 
 class Layout:
@@ -43,18 +48,21 @@ class Layout:
 
     def __init__(self, config: ModelConfig) -> None:
         self.config = config
-        slots: list[Slot] = []
-        at = 0
-        for name, shape, std, mean, *uniform in _weights(config):
-            slots.append(Slot(name, shape, at, std, mean, any(uniform)))
-            at += -(-math.prod(shape) // ALIGN) * ALIGN
-        self.slots: dict[str, Slot] = {slot.name: slot for slot in slots}
-        self.size: int = at
+        self.slots: dict[str, Slot] = {}
+        self.size = 0
+        for slot in _weights(config):
+            self.slots[slot.name] = replace(slot, start=self.size)
+            self.size += slot.room
 
     @property
     def parameters(self) -> int:
         """Trainable numbers of one seed, padding left out."""
         return sum(slot.size for slot in self.slots.values())
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every weight by name."""
+        return {slot.name: slot.shape for slot in self.slots.values()}
 
     def views(self, flat: Float[Tensor, "S P"]) -> dict[str, Tensor]:
         """Every weight by name, [S, *shape], as views."""
@@ -71,28 +79,26 @@ class Layout:
         single: dict[str, Tensor] = {}
         stacked: dict[str, dict[str, Tensor]] = {}
         for stack, slot, part in self._parts(flat):
-            own = part if part.shape[2] == slot.size else part[..., : slot.size]  # the rest is padding
+            own = part if slot.room == slot.size else part[..., : slot.size]
             tensor = own.view(*part.shape[:2], *slot.shape).transpose(0, 1)
-            if stack:
-                stacked.setdefault(stack, {})[slot.name.split(".", 2)[2]] = tensor
+            if stack == slot.name:
+                single[stack] = tensor[0]
             else:
-                single[slot.name] = tensor[0]
+                stacked.setdefault(stack, {})[slot.name.split(".", 2)[2]] = tensor
         return single, stacked
 
     def padding(self, flat: Float[Tensor, "S P"]) -> list[Tensor]:
         """What lies behind weights and belongs to none: views, one for all layers of a stack."""
-        return [part[..., slot.size :] for _, slot, part in self._parts(flat) if part.shape[2] > slot.size]
+        return [part[..., slot.size :] for _, slot, part in self._parts(flat) if slot.room > slot.size]
 
     def _parts(self, flat: Float[Tensor, "S P"]) -> Iterator[tuple[str, Slot, Float[Tensor, "S layers N"]]]:
-        """Every weight with the padding behind it, those of a stack's layers together: its stack, if any, and slot."""
-        runs = _runs(self.slots)
-        ends = [*(slots[0].start for _, slots in runs), self.size][1:]
-        sizes = [end - slots[0].start for (_, slots), end in zip(runs, ends, strict=True)]
-        for (stack, slots), whole in zip(runs, torch.split(flat, sizes, dim=1), strict=True):
-            first = [slot for slot in slots if slot.name.startswith(f"{stack}.0.")] if stack else slots
+        """Every weight with the padding behind it, a stack's layers together: stack (or own name), slot, view."""
+        runs = [(stack, list(slots)) for stack, slots in groupby(self.slots.values(), _stack_of)]
+        wholes = torch.split(flat, [sum(slot.room for slot in slots) for _, slots in runs], dim=1)
+        for (stack, slots), whole in zip(runs, wholes, strict=True):
+            first = [slot for slot in slots if slot.name == stack or slot.name.startswith(f"{stack}.0.")]
             each = whole.view(whole.shape[0], len(slots) // len(first), -1)
-            starts = [*(slot.start - first[0].start for slot in first), each.shape[2]]
-            parts = torch.split(each, [end - start for start, end in pairwise(starts)], dim=2)
+            parts = torch.split(each, [slot.room for slot in first], dim=2)
             yield from ((stack, slot, part) for slot, part in zip(first, parts, strict=True))
 
     def initialise(self, seeds: list[int], device: torch.device | str = "cpu") -> Float[Tensor, "S P"]:
@@ -117,78 +123,73 @@ class Layout:
 
     def from_dict(self, weights: Mapping[str, Tensor]) -> Float[Tensor, "P"]:
         """The inverse of `to_dict`; raises if a weight is missing, foreign or of another shape."""
-        if weights.keys() != self.slots.keys():
-            odd = sorted(weights.keys() ^ self.slots.keys())[:3]
-            raise InputError(
-                f"these are weights of another model: {', '.join(odd)} do not match the configuration"
-            )
+        check_fit({name: tuple(tensor.shape) for name, tensor in weights.items()}, self.shapes)
         row = torch.zeros(self.size)
         for name, slot in self.slots.items():
-            if tuple(weights[name].shape) != slot.shape:
-                raise InputError(
-                    f"weight {name} has shape {tuple(weights[name].shape)}, expected {slot.shape}"
-                )
             row[slot.start : slot.start + slot.size] = weights[name].to(torch.float32).flatten()
         return row
 
 
-def _runs(slots: Mapping[str, Slot]) -> list[tuple[str, list[Slot]]]:
-    """Slots that follow each other: those of a stack of layers together under its name, any other alone under none."""
-    runs: list[tuple[str, list[Slot]]] = []
-    for slot in slots.values():
-        stack, _, rest = slot.name.partition(".")
-        named = stack if rest[:1].isdigit() else ""
-        if named and runs and runs[-1][0] == named:
-            runs[-1][1].append(slot)
-        else:
-            runs.append((named, [slot]))
-    return runs
+def _stack_of(slot: Slot) -> str:
+    """`layers` for `layers.0.qkv.weight`, and the whole name for a weight that is in no stack of layers."""
+    stack, _, rest = slot.name.partition(".")
+    return stack if rest[:1].isdigit() else slot.name
 
 
-def check_shapes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raises unless a file's tensors have the names and shapes of a model's weights."""
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def check_shapes(config: ModelConfig, shapes: Shapes, wanted: Callable[[], Shapes] | None = None) -> None:
+    """Raises unless a file's tensors have the names and shapes of a model's weights, or those that are `wanted`."""
     layers = config.before + config.layers
-    if layers > len(shapes):  # before a layout of that many layers is made
+    if layers > len(shapes):  # before a layout, or a module, of that many layers is made
         raise InputError(f"it says it has {layers} layers, but holds {len(shapes)} tensors")
-    expected = {name: slot.shape for name, slot in Layout(config).slots.items()}
-    odd = sorted(name for name in shapes.keys() | expected.keys() if shapes.get(name) != expected.get(name))
-    if odd:
-        raise InputError(f"its weights do not fit its configuration, {ascii(odd[0][:40])[1:-1]} first")
+    check_fit(shapes, wanted() if wanted else Layout(config).shapes)
 
 
-def check_numbers(weights: Mapping[str, Tensor], kind: torch.dtype = torch.float32) -> None:
-    """Raises unless a file's tensors are finite numbers of the type that its weights are kept in."""
+def check_fit(shapes: Shapes, wanted: Shapes) -> None:
+    """Raises unless tensors have the names and shapes that are wanted."""
+    for name in sorted(shapes.keys() | wanted.keys()):
+        if shapes.get(name) != wanted.get(name):
+            odd = f"{name[:60]!a} is of shape {shapes.get(name)}, not {wanted.get(name)}"
+            raise InputError(f"its weights do not fit its configuration: {odd}")
+
+
+def check_numbers(weights: Mapping[str, Tensor], kind: torch.dtype | None = torch.float32) -> None:
+    """Raises unless a file's tensors are finite numbers of the type that its weights are kept in; of any, without."""
     for name, tensor in weights.items():
-        if tensor.dtype != kind or not bool(tensor.isfinite().all()):
-            why = "" if tensor.dtype != kind else ": the run has diverged, train it again with a smaller lr"
-            raise InputError(
-                f"its {name} must hold finite numbers of type {str(kind).removeprefix('torch.')}{why}"
-            )
+        wanted = kind or tensor.dtype
+        if tensor.dtype != wanted or not bool(tensor.isfinite().all()):
+            why = "" if tensor.dtype != wanted else ": the run has diverged, train it again with a smaller lr"
+            named = str(wanted).removeprefix("torch.")
+            raise InputError(f"its {name} must hold finite numbers of type {named}{why}")
 
 
-Start = tuple[str, tuple[int, ...], float, float] | tuple[str, tuple[int, ...], float, float, bool]
+# --- how weights start ---------------------------------------------------------------------------------------
 
 
-def _weights(config: ModelConfig) -> Iterator[Start]:
-    """Name, shape, initial deviation and mean of every weight, and whether it is drawn evenly."""
+def _weights(config: ModelConfig) -> Iterator[Slot]:
+    """Every weight in the order of a row, without its place."""
     d = config.width
     yield from _read_in(config)
-    if config.positions in ("learned", "randomised", "start"):
-        rows = 1 if config.positions == "start" else config.max_positions
-        yield "position", (rows, d), config.init_std, 0.0
+    if config.position_rows:
+        yield Slot("position", (config.position_rows, d), config.init_std)
     loop = "layers" if config.kind == "decoder" else "decoder"
     for stack, layers in (("before", config.before), (loop, config.layers)):
         for i in range(layers):
             yield from _layer(config, f"{stack}.{i}.")
     yield from _norm("norm", d)
-    yield from _read_out(config)
+    # As GPT-2 starts it, or as torch's Linear(width → vocab) does: all uniform in ±1/√width.
+    gpt2 = config.initialisation == "gpt2"
+    std = config.init_std if gpt2 else 1 / math.sqrt(3 * d)
+    yield from _matrix("readout", d, config.vocab, std, uniform=not gpt2)
     if config.halting != "none":
         yield from _head(config, "halt")
     if config.kind == "universal":
         yield from _universal(config)
 
 
-def _read_in(config: ModelConfig) -> Iterator[Start]:
+def _read_in(config: ModelConfig) -> Iterator[Slot]:
     """The token embedding, as `config.initialisation` names it.
 
     gpt2       N(0, embedding_std), no bias
@@ -199,29 +200,18 @@ def _read_in(config: ModelConfig) -> Iterator[Start]:
     shape = (config.vocab, config.width)
     if config.initialisation == "linear":
         std = 1 / math.sqrt(3 * config.vocab)
-        yield "embed", shape, std, 0.0, True
-        yield "embed.bias", (config.width,), std, 0.0, True
+        yield Slot("embed", shape, std, uniform=True)
+        yield Slot("embed.bias", shape[1:], std, uniform=True)
     else:
-        yield "embed", shape, config.embedding_std if config.initialisation == "gpt2" else 1.0, 0.0
+        yield Slot("embed", shape, config.embedding_std if config.initialisation == "gpt2" else 1.0)
 
 
-def _read_out(config: ModelConfig) -> Iterator[Start]:
-    """The scores of tokens: as GPT-2 starts them, or torch's default for Linear(width → vocab), ±1/√width."""
-    shape = (config.width, config.vocab)
-    if config.initialisation == "gpt2":
-        yield from _matrix("readout", *shape, config.init_std)
-    else:
-        std = 1 / math.sqrt(3 * config.width)
-        yield "readout.weight", shape, std, 0.0, True
-        yield "readout.bias", shape[1:], std, 0.0, True
+def _head(config: ModelConfig, name: str) -> Iterator[Slot]:
+    yield Slot(f"{name}.weight", (config.width,), config.init_std)
+    yield Slot(f"{name}.bias", (1,), mean=config.halt_start)
 
 
-def _head(config: ModelConfig, name: str) -> Iterator[Start]:
-    yield f"{name}.weight", (config.width,), config.init_std, 0.0
-    yield f"{name}.bias", (1,), 0.0, config.halt_start
-
-
-def _universal(config: ModelConfig) -> Iterator[Start]:
+def _universal(config: ModelConfig) -> Iterator[Slot]:
     """What an encoder and a decoder's look at it have beside the decoder."""
     d, std = config.width, config.init_std
     for i in range(config.layers):
@@ -237,7 +227,7 @@ def _universal(config: ModelConfig) -> Iterator[Start]:
         yield from _head(config, "listener")
 
 
-def _layer(config: ModelConfig, at: str) -> Iterator[Start]:
+def _layer(config: ModelConfig, at: str) -> Iterator[Slot]:
     d, inner, std = config.width, config.expansion * config.width, config.init_std
     residual_std = std / math.sqrt(2 * config.layers)
     yield from _norm(at + "norm1", d)
@@ -248,11 +238,11 @@ def _layer(config: ModelConfig, at: str) -> Iterator[Start]:
     yield from _matrix(at + "down", inner, d, residual_std)
 
 
-def _norm(name: str, width: int) -> Iterator[Start]:
-    yield f"{name}.scale", (width,), 0.0, 1.0
-    yield f"{name}.shift", (width,), 0.0, 0.0
+def _norm(name: str, width: int) -> Iterator[Slot]:
+    yield Slot(f"{name}.scale", (width,), mean=1.0)
+    yield Slot(f"{name}.shift", (width,))
 
 
-def _matrix(name: str, rows: int, columns: int, std: float) -> Iterator[Start]:
-    yield f"{name}.weight", (rows, columns), std, 0.0
-    yield f"{name}.bias", (columns,), 0.0, 0.0
+def _matrix(name: str, rows: int, columns: int, std: float, uniform: bool = False) -> Iterator[Slot]:
+    yield Slot(f"{name}.weight", (rows, columns), std, uniform=uniform)
+    yield Slot(f"{name}.bias", (columns,), std if uniform else 0.0, uniform=uniform)

@@ -6,7 +6,7 @@ from looped import registry
 from looped.tasks.arithmetic import Addition, Multiplication
 from looped.tasks.base import LONGEST, Paper, Problems, Task
 from looped.tasks.strings import BinarySum, Copy, Parity, UniqueSet
-from looped.tasks.suites import SUITES
+from looped.tasks.suites import chomsky
 
 __all__ = ["EVERY", "LONGEST", "SUITES", "TASKS", "Paper", "Problems", "Task", "get"]
 
@@ -18,9 +18,9 @@ TASKS: dict[str, Task] = {
     "multiplication": Multiplication(),
     "unique_set": UniqueSet(),
 }
-EVERY = TASKS | {
-    name: task for suite in SUITES.values() for name, task in suite.items()
-}  # that the package has
+# Other people's benchmarks: found by name like ours, listed by `looped tasks --suite NAME`.
+SUITES: dict[str, dict[str, Task]] = {"chomsky": chomsky.TASKS}
+EVERY = TASKS | {name: task for suite in SUITES.values() for name, task in suite.items()}
 
 
 def _accept(found: object) -> Task | None:
@@ -32,14 +32,8 @@ def _accept(found: object) -> Task | None:
 
 
 registry.declare(
-    "task",
-    "looped.tasks",
-    "--task (or TASK)",
-    "a subclass of looped.tasks.Task",
-    _accept,
-    EVERY,
-    listed=TASKS,
-)
+    "task", "looped.tasks", "--task (or TASK)", "a subclass of looped.tasks.Task", _accept, EVERY, listed=TASKS
+)  # fmt: skip
 
 
 def get(name: str) -> Task:

@@ -13,15 +13,14 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.nn.functional import pad
 
 from looped.errors import InputError
-from looped.tasks.base import LONGEST, Long, Paper, Problems, Task, Twin, shown
-from looped.tasks.families import BIT_FAMILIES, BITS, CARRY_FAMILIES, UNIFORM, blended, draw_bits
-from looped.tasks.padded import filled, joined, mirrored
+from looped.tasks import families as draws
+from looped.tasks.base import LONGEST, Long, Paper, Problems, Task, Twin
+from looped.tasks.families import BIT_FAMILIES, BITS, CARRY_FAMILIES, UNIFORM, Digits, Sizes, filled, mirrored
 from looped.tasks.strings import decimal
-from looped.vocab import Vocab
 
 LONGEST_FIRST = 2  # digits of the first factor of a multiplication at most
 
@@ -30,28 +29,21 @@ class TwoNumbersTask(Task):
     """A task on two binary numbers; the subclass says which pairs it allows and what is asked about them.
 
     Questions are written most significant digit first; tensors of numbers hold the least significant digit first and
-    zeros past a number's own digits. Shapes: X and Y digits of the first and second number, A digits of the answer.
+    zeros past a number's own digits.
     """
 
     sign: ClassVar[str]  # the token between the numbers
-    spellings: ClassVar[str]  # the characters people type for it, the usual one first
 
     @abstractmethod
-    def digits(
-        self, lengths: Int[Tensor, "B"], variants: Int[Tensor, "B"]
-    ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"], Int[Tensor, "B"]]:
+    def digits(self, lengths: Sizes, variants: Sizes) -> tuple[Sizes, Sizes, Sizes]:
         """How many digits the first number, the second number and the answer have."""
 
     @abstractmethod
-    def draw(
-        self, family: str, rows: int, max_length: int, generator: torch.Generator
-    ) -> tuple[Int[Tensor, "B X"], Int[Tensor, "B Y"]]:
+    def draw(self, family: str, rows: int, max_length: int, generator: Generator) -> tuple[Digits, Digits]:
         """Random digits for both numbers, as many as the longest may have."""
 
     @abstractmethod
-    def answers(
-        self, first: Int[Tensor, "B X"], second: Int[Tensor, "B Y"], digits: Int[Tensor, "B"]
-    ) -> Int[Tensor, "B A"]:
+    def answers(self, first: Digits, second: Digits, digits: Sizes) -> Digits:
         """The answers, in the order they are written; `digits` is how many each of them has."""
 
     @abstractmethod
@@ -64,11 +56,11 @@ class TwoNumbersTask(Task):
 
     def sample(
         self,
-        lengths: Int[Tensor, "B"],
-        generator: torch.Generator,
+        lengths: Sizes,
+        generator: Generator,
         *,
         max_length: int,
-        variants: Int[Tensor, "B"] | None = None,
+        variants: Sizes | None = None,
         family: str = UNIFORM,
     ) -> Problems:
         """Random pairs of numbers of the given lengths and their answers."""
@@ -76,25 +68,19 @@ class TwoNumbersTask(Task):
         if variants is None:
             variants = torch.full_like(lengths, self.variants - 1)
         first_digits, second_digits, answer_digits = self.digits(lengths, variants)
-        rows = lengths.shape[0]
-        first, second = blended(
-            family, rows, generator, lambda name: self.draw(name, rows, max_length, generator)
-        )
-        first, second = filled(first, first_digits, 0), filled(second, second_digits, 0)
+        rows = len(lengths)
+        drawn = draws.blended(family, rows, generator, lambda f: self.draw(f, rows, max_length, generator))
+        first, second = filled(drawn[0], first_digits, 0), filled(drawn[1], second_digits, 0)
         sign = torch.full_like(lengths, self.vocab.id(self.sign))
         parts = [
             (mirrored(first, first_digits), first_digits),
             (sign[:, None], torch.ones_like(lengths)),
             (mirrored(second, second_digits), second_digits),
         ]
-        return Problems(
-            question=joined(parts, self.question_size(max_length), self.vocab.eos),
-            question_length=first_digits + 1 + second_digits,
-            answer=filled(self.answers(first, second, answer_digits), answer_digits, self.vocab.eos),
-            answer_length=answer_digits,
-            length=lengths,
-            steps=self.steps(lengths, variants),
-        )
+        question = draws.joined(parts, self.question_size(max_length), self.vocab.eos)
+        answer = filled(self.answers(first, second, answer_digits), answer_digits, self.vocab.eos)
+        steps = self.steps(lengths, variants)
+        return Problems(question, first_digits + 1 + second_digits, answer, answer_digits, lengths, steps)
 
     def solve(self, question: list[str]) -> list[str]:
         """The answer to one question, by arbitrary-precision arithmetic."""
@@ -102,37 +88,19 @@ class TwoNumbersTask(Task):
         self.check_numbers(first, second)
         return list(self.solve_numbers(first, second))
 
-    def parse(self, text: str) -> list[str]:
-        """Two numbers with the sign between them, spaces anywhere: `1011+0110` or `1 0 1 1 + 0 1 1 0`."""
-        characters = "".join(text.split())
-        question = [self.sign if c in self.spellings else c for c in characters]
-        self.measure(question)
-        return question
-
     def measure(self, question: list[str]) -> tuple[int, int]:
         """The length and variant of the two numbers."""
         return self.check_numbers(*self._numbers(question))
 
-    def format_question(self, question: list[str]) -> str:
-        """The question with the sign as people type it."""
-        return "".join(self.spellings[0] if token == self.sign else token for token in question)
-
     def _numbers(self, question: list[str]) -> tuple[str, str]:
-        looks = f"{self.name} questions look like {self.example}"
-        if not question:
-            raise InputError(f"an empty question: {looks}")
-        for token in question:
-            if token != self.sign and token not in BITS:
-                raise InputError(f"{shown(token)} is neither a bit nor the sign {self.spellings[0]}: {looks}")
-        if question.count(self.sign) != 1:
-            count = question.count(self.sign)
-            raise InputError(
-                f"exactly one {self.spellings[0]} stands between two numbers, not {count}: {looks}"
-            )
-        at = question.index(self.sign)
-        if at in (0, len(question) - 1):
-            raise InputError(f"a number is missing beside the {self.spellings[0]}: {looks}")
-        return "".join(question[:at]), "".join(question[at + 1 :])
+        self._check_tokens(question)
+        looks, sign = f"{self.name} questions look like {self.example}", self.format_question([self.sign])
+        first, *others = "".join(question).split(self.sign)
+        if len(others) != 1:
+            raise InputError(f"exactly one {sign} stands between two numbers, not {len(others)}: {looks}")
+        if not first or not others[0]:
+            raise InputError(f"a number is missing beside the {sign}: {looks}")
+        return first, others[0]
 
 
 def added(x: Int[Tensor, "B N"], y: Int[Tensor, "B N"]) -> Int[Tensor, "B N"]:
@@ -164,12 +132,12 @@ class Addition(TwoNumbersTask):
     answer     * * * * * 1 0 1 # # # #      2 + 3 = 5, most significant digit first, leading zeros kept
     """
 
-    name = "addition"
     summary = "the sum of two binary numbers of n digits each"
+    row_multiple = 3
     sign = "+"
-    spellings = "+"
-    vocab = Vocab((*BITS, "+"))
-    paper = Paper(max_length=19, layers=3, heads=8, interval=1600, ema=0.0, test_length=30)
+    symbols = (*BITS, "+")
+    foreign = "neither a bit nor the sign +: {name} questions look like {example}"
+    paper = Paper(max_length=19, layers=3, heads=8, interval=1600, test_length=30)
     long = Long(interval=320, steady=2.0, ema=0.999)  # every seed has to learn to carry
     families = BIT_FAMILIES + CARRY_FAMILIES
     example = "1011+0110"
@@ -182,28 +150,18 @@ class Addition(TwoNumbersTask):
         """One digit more than the numbers have."""
         return length + 1
 
-    def row_size(self, length: int) -> int:
-        """Question and answer with room to spare, as the authors pad it."""
-        return 3 * (length + 2)
-
-    def digits(
-        self, lengths: Int[Tensor, "B"], variants: Int[Tensor, "B"]
-    ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"], Int[Tensor, "B"]]:
+    def digits(self, lengths: Sizes, variants: Sizes) -> tuple[Sizes, Sizes, Sizes]:
         """n, n and n + 1."""
         return lengths, lengths, lengths + 1
 
-    def draw(
-        self, family: str, rows: int, max_length: int, generator: torch.Generator
-    ) -> tuple[Int[Tensor, "B N"], Int[Tensor, "B N"]]:
+    def draw(self, family: str, rows: int, max_length: int, generator: Generator) -> tuple[Digits, Digits]:
         """Both numbers by themselves; for the carry distributions, the second from the first."""
         if family not in CARRY_FAMILIES:
-            x, y = (draw_bits(family, rows, max_length, generator) for _ in range(2))
+            x, y = (draws.draw_bits(family, rows, max_length, generator) for _ in range(2))
             return x, y
         return _adding_chains(rows, max_length, generator, born=family == "carry")
 
-    def answers(
-        self, first: Int[Tensor, "B N"], second: Int[Tensor, "B N"], digits: Int[Tensor, "B"]
-    ) -> Int[Tensor, "B A"]:
+    def answers(self, first: Digits, second: Digits, digits: Sizes) -> Digits:
         """The sum, most significant digit first."""
         return mirrored(added(pad(first, (0, 1)), pad(second, (0, 1))), digits)
 
@@ -237,15 +195,13 @@ class Addition(TwoNumbersTask):
         return f"{int(first, 2) + int(second, 2):0{len(first) + 1}b}"
 
 
-def _adding_chains(
-    rows: int, size: int, generator: torch.Generator, *, born: bool
-) -> tuple[Int[Tensor, "B N"], Int[Tensor, "B N"]]:
+def _adding_chains(rows: int, size: int, generator: Generator, *, born: bool) -> tuple[Digits, Digits]:
     """Numbers whose every place passes a carry on; with `born`, the lowest place makes one: `0110 + 1010`, …
 
     In half of the rows one number has all the ones (`1111 + 0001`), in the others they are spread at random.
     """
-    lumped, spread = (draw_bits(family, rows, size, generator) for family in ("repeated", "uniform"))
-    x = torch.where(draw_bits("repeated", rows, size, generator).bool(), lumped, spread)
+    lumped, spread = (draw(rows, size, generator) for draw in (draws.repeated, draws.uniform))
+    x = torch.where(draws.repeated(rows, size, generator).bool(), lumped, spread)
     lowest = torch.arange(size, device=x.device) == 0
     y = 1 - x
     if born:
@@ -263,12 +219,13 @@ class Multiplication(TwoNumbersTask):
     in the paper shows a sixth, against its own text, in a row one token longer than the input's.)
     """
 
-    name = "multiplication"
     summary = "1 or 2 binary digits times n digits, least significant first"
+    row_multiple = 4
     sign = "×"
-    spellings = "*×xX"
-    vocab = Vocab((*BITS, "×"))
-    paper = Paper(max_length=11, layers=4, heads=8, interval=500, ema=0.0, test_length=16)
+    symbols = (*BITS, "×")
+    spellings = {"*": "×", "x": "×", "X": "×"}  # noqa: RUF012 - a constant, declared as one in `Task`
+    foreign = "neither a bit nor the sign *: {name} questions look like {example}"
+    paper = Paper(max_length=11, layers=4, heads=8, interval=500, test_length=16)
     # The product is written the other way round: its last digit has twice as far to go.
     long = Long(loops="2q", lr=5e-4, interval=450)
     steps_formula = "n1·n"
@@ -284,33 +241,23 @@ class Multiplication(TwoNumbersTask):
         """The digits of both factors."""
         return LONGEST_FIRST + length
 
-    def row_size(self, length: int) -> int:
-        """Question and answer with room to spare, as the authors pad it."""
-        return 4 * (length + 2)
-
     def steps(self, length: Int[Tensor, "*B"], variant: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:
         """The product of both factors' digits."""
         return length * (variant + 1)
 
-    def digits(
-        self, lengths: Int[Tensor, "B"], variants: Int[Tensor, "B"]
-    ) -> tuple[Int[Tensor, "B"], Int[Tensor, "B"], Int[Tensor, "B"]]:
+    def digits(self, lengths: Sizes, variants: Sizes) -> tuple[Sizes, Sizes, Sizes]:
         """v + 1, n and their sum."""
         return variants + 1, lengths, variants + 1 + lengths
 
-    def draw(
-        self, family: str, rows: int, max_length: int, generator: torch.Generator
-    ) -> tuple[Int[Tensor, "B X"], Int[Tensor, "B N"]]:
+    def draw(self, family: str, rows: int, max_length: int, generator: Generator) -> tuple[Digits, Digits]:
         """Both factors by themselves; for the carry distributions, three times an alternating number."""
         if family not in CARRY_FAMILIES:
-            x = draw_bits(family, rows, LONGEST_FIRST, generator)
-            return x, draw_bits(family, rows, max_length, generator)
+            x = draws.draw_bits(family, rows, LONGEST_FIRST, generator)
+            return x, draws.draw_bits(family, rows, max_length, generator)
         second = _multiplied_chains(rows, max_length, generator, born=family == "carry")
-        return draw_bits("ones", rows, LONGEST_FIRST, generator), second
+        return draws.draw_bits("ones", rows, LONGEST_FIRST, generator), second
 
-    def answers(
-        self, first: Int[Tensor, "B X"], second: Int[Tensor, "B N"], digits: Int[Tensor, "B"]
-    ) -> Int[Tensor, "B A"]:
+    def answers(self, first: Digits, second: Digits, digits: Sizes) -> Digits:
         """The second factor as it is plus itself moved up a place, each where the first has that digit."""
         low, high = first[:, :1] * second, first[:, 1:] * second
         return added(pad(low, (0, 2)), pad(high, (1, 1)))
@@ -334,7 +281,7 @@ class Multiplication(TwoNumbersTask):
         return f"{int(first, 2) * int(second, 2):0{len(first) + len(second)}b}"[::-1]
 
 
-def _multiplied_chains(rows: int, size: int, generator: torch.Generator, *, born: bool) -> Int[Tensor, "B N"]:
+def _multiplied_chains(rows: int, size: int, generator: Generator, *, born: bool) -> Digits:
     """Second factors b for which adding b and 2b passes a carry on at every place.
 
     That is so where each digit differs from the one below. With `born` the two lowest digits are both 1
@@ -343,4 +290,4 @@ def _multiplied_chains(rows: int, size: int, generator: torch.Generator, *, born
     places = torch.arange(size, device=generator.device)
     if born:
         return ((places == 0) | (places % 2 == 1)).long().repeat(rows, 1)
-    return (places + draw_bits(UNIFORM, rows, 1, generator)) % 2
+    return (places + draws.uniform(rows, 1, generator)) % 2

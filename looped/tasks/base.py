@@ -23,14 +23,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from looped.errors import InputError
-from looped.tasks.families import is_known
+from looped.tasks.families import Digits, Sizes, is_known
 from looped.vocab import Vocab
 
 Twin = tuple[list[str], dict[str, str]]  # another question, and how tokens of the answer are renamed
@@ -84,8 +84,12 @@ class Long:
     lr: float = 8e-4
     steps: int = 16_000  # gradient steps
     interval: int = 300  # of them at each length, while it grows
-    steady: float = 0.0  # see `TrainConfig`
+    steady: float = 0.0  # this and the rest: see `TrainConfig`
     ema: float = 0.0
+    batch: int = 32
+    dwell: tuple[int, ...] = ()
+    trailing: Literal["batch", "own"] = "batch"
+    max_length: int = 0  # longest training length; 0: the paper's
 
 
 class Task(ABC):
@@ -97,12 +101,16 @@ class Task(ABC):
     vocab: ClassVar[Vocab]
     paper: ClassVar[Paper] = Paper()
     long: ClassVar[Long] = Long()
+    row_multiple: ClassVar[int] = 0  # rows are this times n + 2, as the authors pad them; 0: what is needed
     steps_formula: ClassVar[str] = "n"  # T(n) as people read it
-    variants: ClassVar[int] = (
-        1  # kinds of problem of one length, drawn evenly in training; tests use the last
-    )
+    variants: ClassVar[int] = 1  # kinds of problem a length has, drawn evenly in training; tests use the last
     families: ClassVar[tuple[str, ...]] = ("uniform",)  # input distributions `sample` knows: `tasks.families`
     example: ClassVar[str]  # a question as people type it; unless given, four symbols
+    empty: ClassVar[str] = "{name} questions look like {example}"  # said of an empty question
+    foreign: ClassVar[str] = "no symbol of {name}: questions look like {example}"  # what any other token is
+    spellings: ClassVar[
+        dict[str, str]
+    ] = {}  # what people type for a token that no keyboard has, the usual first
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -131,8 +139,9 @@ class Task(ABC):
         return length
 
     def row_size(self, length: int) -> int:
-        """Tokens of a whole row when `length` is the longest in the batch; the six tasks pad as the authors' code."""
-        return self.question_size(length) + self.answer_size(length) + 1
+        """Tokens of a whole row when `length` is the longest in the batch."""
+        needed = self.question_size(length) + self.answer_size(length) + 1
+        return self.row_multiple * (length + 2) or needed
 
     def steps(self, length: Int[Tensor, "*B"], variant: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:
         """T(n): the loop steps a problem of this length and variant needs."""
@@ -184,24 +193,31 @@ class Task(ABC):
     # --- people --------------------------------------------------------------------------------------------
     def parse(self, text: str) -> list[str]:
         """A question as people type it, to token names; raises `InputError` with a sentence."""
+        for typed, token in self.spellings.items():
+            text = text.replace(typed, token)
         question = text.split() if self._gap() else list("".join(text.split()))
         self.measure(question)
         return question
 
     def measure(self, question: list[str]) -> tuple[int, int]:
         """The (length n, variant) of a question's token names; raises `InputError` where it is no question."""
-        if not question:
-            raise InputError(f"an empty question: {self.name} questions look like {self.example}")
-        for token in question:
-            if token not in self.vocab.symbols:
-                raise InputError(
-                    f"{token[:20]!r} is no symbol of {self.name}: questions look like {self.example}"
-                )
+        self._check_tokens(question)
         return self.check_length(len(question)), 0
+
+    def _check_tokens(self, question: list[str]) -> None:
+        known, names = set(self.vocab.symbols), {"name": self.name, "example": self.example}
+        if not question:
+            raise InputError(f"an empty question: {self.empty.format(**names)}")
+        for token in question:
+            if token not in known:
+                raise InputError(f"{shown(token)} is {self.foreign.format(**names)}")
 
     def format_question(self, question: list[str]) -> str:
         """Token names of a question, as people type them; `parse` is its inverse."""
-        return self._gap().join(question)
+        text = self._gap().join(question)
+        for typed, token in self.spellings.items():
+            text = text.replace(token, typed)
+        return text
 
     def format_answer(self, answer: list[str]) -> str:
         """Token names of an answer, as people read them."""
@@ -236,29 +252,21 @@ class Task(ABC):
         answers = [list(self.solve(question)) for question in questions]
         shapes = [self.measure(question) for question in questions]
         for asked, said, (n, _) in zip(questions, answers, shapes, strict=True):
-            if len(asked) > self.question_size(n) or len(said) > self.answer_size(n):
+            sizes = self.question_size(n), self.answer_size(n)
+            if len(asked) > sizes[0] or len(said) > sizes[1]:
                 raise InputError(
                     f"{self.name} {self.format_question(asked)[:40]}: a question of {len(asked)} and an answer of "
-                    f"{len(said)} tokens, but question_size({n}) is {self.question_size(n)} and answer_size({n}) "
-                    f"is {self.answer_size(n)}"
+                    f"{len(said)} tokens, but question_size({n}) is {sizes[0]} and answer_size({n}) is {sizes[1]}"
                 )
-        sizes = (
-            (None, None)
-            if max_length is None
-            else (self.question_size(max_length), self.answer_size(max_length))
-        )
-        lengths = torch.tensor([n for n, _ in shapes], device=device)
-        variants = torch.tensor([v for _, v in shapes], device=device)
-        question, question_length = self._pad(questions, device, sizes[0])
-        answer, answer_length = self._pad(answers, device, sizes[1])
-        steps = self.steps(lengths, variants)
-        return Problems(question, question_length, answer, answer_length, lengths, steps)
+        most = max_length
+        sizes = (0, 0) if most is None else (self.question_size(most), self.answer_size(most))
+        lengths, variants = torch.tensor(shapes, device=device, dtype=torch.long).view(-1, 2).unbind(1)
+        question, answer = self._pad(questions, device, sizes[0]), self._pad(answers, device, sizes[1])
+        return Problems(*question, *answer, lengths, self.steps(lengths, variants))
 
-    def _pad(
-        self, rows: list[list[str]], device: torch.device | str, size: int | None = None
-    ) -> tuple[Int[Tensor, "B Q"], Int[Tensor, "B"]]:
+    def _pad(self, rows: list[list[str]], device: torch.device | str, size: int) -> tuple[Digits, Sizes]:
         sizes = [len(row) for row in rows]
-        padded = torch.full((len(rows), max([*sizes, 1]) if size is None else size), self.vocab.eos)
+        padded = torch.full((len(rows), size or max([*sizes, 1])), self.vocab.eos)
         for i, row in enumerate(rows):
             padded[i, : len(row)] = torch.tensor(self.vocab.encode(row), dtype=torch.long)
         return padded.to(device), torch.tensor(sizes, device=device)

@@ -6,21 +6,16 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable
 from random import Random
+from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
-from looped.errors import InputError
 from looped.tasks import families as draws
-from looped.tasks.base import Long, Paper, Problems, Task, Twin, shown
-from looped.tasks.families import BIT_FAMILIES, BITS, UNIFORM, blended, draw_bits
-from looped.tasks.padded import compacted, filled, within
-from looped.vocab import Vocab
-
-Ids = Int[Tensor, "B N"]
-Sizes = Int[Tensor, "B"]
+from looped.tasks.base import Long, Paper, Problems, Task, Twin
+from looped.tasks.families import BIT_FAMILIES, BITS, UNIFORM, Flags, Ids, Sizes, compacted, filled, within
 
 LONGEST_DECIMAL = 64  # digits in binary of a number that is also shown in decimal
 ALPHABET = 50  # symbols of unique set
@@ -37,9 +32,14 @@ def decimal(bits: str) -> str:
 class StringTask(Task):
     """A task on one string of n symbols: how questions are drawn, and the answers, by tensors and in plain Python."""
 
-    @abstractmethod
+    families: ClassVar[tuple[str, ...]] = BIT_FAMILIES
+    drawn: ClassVar[tuple[int, int]] = (0, 2)  # what most questions are made of: the first id, and how many
+
     def draw(self, family: str, lengths: Sizes, size: int, generator: Generator) -> Ids:
         """Random questions of these lengths in rows of `size`, as ids; anything past a question's end."""
+        first, symbols = self.drawn
+        ids = draws.draw_symbols(family, len(lengths), size, generator, symbols)
+        return ids + first if first else ids
 
     @abstractmethod
     def answers(self, question: Ids, lengths: Sizes) -> tuple[Ids, Sizes]:
@@ -65,21 +65,13 @@ class StringTask(Task):
         """Random questions and their answers."""
         self.check_family(family)
         lengths, room = self.sized(lengths), self.question_size(max_length)
-        (drawn,) = blended(
-            family, len(lengths), generator, lambda name: (self.draw(name, lengths, room, generator),)
-        )
+        rows = len(lengths)
+        (drawn,) = draws.blended(family, rows, generator, lambda f: (self.draw(f, lengths, room, generator),))
         question = filled(drawn, lengths, self.vocab.eos)
         answer, answer_length = self.answers(question, lengths)
-        size = self.answer_size(max_length)
-        answer = pad(answer, (0, size - answer.shape[1])) if answer.shape[1] < size else answer[:, :size]
-        return Problems(
-            question=question,
-            question_length=lengths,
-            answer=filled(answer, answer_length, self.vocab.eos),
-            answer_length=answer_length,
-            length=lengths,
-            steps=self.steps(lengths, torch.zeros_like(lengths)),
-        )
+        answer = pad(answer, (0, self.answer_size(max_length) - answer.shape[1]))  # or cut to that size
+        answer, steps = filled(answer, answer_length, self.vocab.eos), self.steps(lengths, 0 * lengths)
+        return Problems(question, lengths, answer, answer_length, lengths, steps)
 
     def solve(self, question: list[str]) -> list[str]:
         """The answer to one question, refused if it is none."""
@@ -90,21 +82,9 @@ class StringTask(Task):
 class BitStringTask(StringTask):
     """A task on one string of bits."""
 
-    vocab = Vocab(BITS)
-    families = BIT_FAMILIES
-
-    def draw(self, family: str, lengths: Sizes, size: int, generator: Generator) -> Ids:
-        """Bits of one of the input distributions."""
-        return draw_bits(family, len(lengths), size, generator)
-
-    def measure(self, question: list[str]) -> tuple[int, int]:
-        """The number of bits; there is one variant."""
-        if not question:
-            raise InputError(f"an empty question: {self.name} needs at least one bit, as in {self.example}")
-        for token in question:
-            if token not in BITS:
-                raise InputError(f"{shown(token)} is no bit: {self.name} questions look like {self.example}")
-        return self.check_length(len(question)), 0
+    symbols = BITS
+    empty = "{name} needs at least one bit, as in {example}"
+    foreign = "no bit: {name} questions look like {example}"
 
 
 class Parity(BitStringTask):
@@ -114,7 +94,6 @@ class Parity(BitStringTask):
     answer     * * * * * 0 # #
     """
 
-    name = "parity"
     summary = "is the number of ones odd? (1 yes, 0 no)"
     paper = Paper(max_length=20, layers=1, heads=64, interval=500, ema=0.9999, test_length=40)
     # nothing has to be heard of from afar
@@ -124,10 +103,6 @@ class Parity(BitStringTask):
     def answer_size(self, length: int) -> int:
         """One bit."""
         return 1
-
-    def row_size(self, length: int) -> int:
-        """Question, answer and one `#`."""
-        return length + 2
 
     def answers(self, question: Ids, lengths: Sizes) -> tuple[Ids, Sizes]:
         """The sum of the bits modulo 2."""
@@ -155,16 +130,12 @@ class Copy(BitStringTask):
     answer     * * * 1 0 1 # #
     """
 
-    name = "copy"
     summary = "the same bits again"
-    paper = Paper(max_length=19, layers=2, heads=8, interval=1000, ema=0.0, test_length=35)
+    row_multiple = 2
+    paper = Paper(max_length=19, layers=2, heads=8, interval=1000, test_length=35)
     # nothing has to be heard of from afar
     long = Long(layers=1, width=32, bands=(2, 2, 2, 2), lr=3e-3, steps=4_000, interval=105)
     example = "0110"
-
-    def row_size(self, length: int) -> int:
-        """Question and answer with room to spare, as the authors pad it."""
-        return 2 * (length + 2)
 
     def answers(self, question: Ids, lengths: Sizes) -> tuple[Ids, Sizes]:
         """The bits themselves."""
@@ -187,7 +158,6 @@ class BinarySum(BitStringTask):
     answer     * * * * 1 1 # # #      three, and of no ones at all the answer is empty: `#` at once
     """
 
-    name = "binary_sum"
     summary = "the number of ones in binary, least significant first"
     paper = Paper(max_length=19, layers=2, heads=16, interval=500, ema=0.9999, test_length=24)
     # 2q: the last bit has to arrive, and its carry to travel
@@ -230,12 +200,12 @@ class UniqueSet(StringTask):
     answer     * * * * * * 1 4 2 3 # #
     """
 
-    name = "unique_set"
     summary = "the different symbols (0 to 49), in order of appearance"
-    vocab = Vocab(tuple(str(i) for i in range(ALPHABET)))
-    paper = Paper(
-        max_length=19, layers=3, heads=8, interval=1000, ema=0.0, test_length=35, vocab=60, embedding=True
-    )
+    row_multiple = 2
+    symbols = tuple(str(i) for i in range(ALPHABET))
+    empty = "{name} needs at least one symbol, as in {example}"
+    foreign = f"not in the alphabet of {{name}}: the symbols are the numbers 0 to {ALPHABET - 1}, separated by spaces"
+    paper = Paper(max_length=19, layers=3, heads=8, interval=1000, test_length=35, vocab=60, embedding=True)
     long = Long(layers=3, width=128, heads=8, bands=(2, 2, 2, 2))  # fifty symbols have to be told apart
     families = (UNIFORM, "repeated", "mixed", "few", "distinct")
     example = "1 4 2 2 4 3"
@@ -243,10 +213,6 @@ class UniqueSet(StringTask):
     def answer_size(self, length: int) -> int:
         """No more than there are symbols."""
         return min(length, ALPHABET)
-
-    def row_size(self, length: int) -> int:
-        """Question and answer with room to spare, as the authors pad it."""
-        return 2 * (length + 2)
 
     def draw(self, family: str, lengths: Sizes, size: int, generator: Generator) -> Ids:
         """Symbols of one of the input distributions."""
@@ -256,15 +222,15 @@ class UniqueSet(StringTask):
         if family == "few":
             palette = draws.uniform(rows, FEW, generator, ALPHABET)
             return palette.gather(1, draws.uniform(rows, size, generator, FEW))
+        if family not in ("mixed", "distinct"):
+            return draws.uniform(rows, size, generator, ALPHABET)
+        shuffled = torch.rand(rows, ALPHABET, generator=generator, device=generator.device).argsort(1)
         if family == "mixed":  # a shuffled alphabet, of which each row uses its own number of symbols
-            shuffled = torch.rand(rows, ALPHABET, generator=generator, device=generator.device).argsort(1)
             used = draws.uniform(rows, 1, generator, ALPHABET) + 1
             which = torch.rand(rows, size, generator=generator, device=generator.device) * used
             return shuffled.gather(1, torch.minimum(which.long(), used - 1))
-        if family == "distinct":  # a shuffled alphabet, over and over
-            shuffled = torch.rand(rows, ALPHABET, generator=generator, device=generator.device).argsort(1)
-            return shuffled.repeat(1, -(-size // ALPHABET))[:, :size]
-        return draws.uniform(rows, size, generator, ALPHABET)
+        # `distinct`: a shuffled alphabet, over and over
+        return shuffled.repeat(1, -(-size // ALPHABET))[:, :size]
 
     def answers(self, question: Ids, lengths: Sizes) -> tuple[Ids, Sizes]:
         """The first occurrences, moved left."""
@@ -287,23 +253,8 @@ class UniqueSet(StringTask):
         self.measure(question)
         return question
 
-    def measure(self, question: list[str]) -> tuple[int, int]:
-        """The number of symbols; there is one variant."""
-        if not question:
-            raise InputError(
-                f"an empty question: {self.name} needs at least one symbol, as in {self.example}"
-            )
-        known = set(self.vocab.symbols)
-        for token in question:
-            if token not in known:
-                raise InputError(
-                    f"{shown(token)} is not in the alphabet of {self.name}: "
-                    f"the symbols are the numbers 0 to {ALPHABET - 1}, separated by spaces"
-                )
-        return self.check_length(len(question)), 0
 
-
-def first_occurrences(symbols: Int[Tensor, "B N"], lengths: Int[Tensor, "B"]) -> Bool[Tensor, "B N"]:
+def first_occurrences(symbols: Ids, lengths: Sizes) -> Flags:
     """Where a symbol stands for the first time in its row: at the smallest of all places that hold it."""
     rows, size = symbols.shape
     places = torch.arange(size, device=symbols.device).repeat(rows, 1)

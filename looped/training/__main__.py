@@ -19,24 +19,22 @@ from pathlib import Path
 
 from looped import devices, registry
 from looped.errors import InputError
-from looped.training import recipes
-from looped.training import world as worlds
+from looped.training import engine, recipes
 from looped.training.interrupt import Interrupt, mend_streams
 from looped.training.progress import Lines
 from looped.training.trainer import train
-from looped.training.world import World
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Trains as the words say; the exit status is that of `looped train`."""
     mend_streams()
-    args, world = _parser().parse_args(words), World()
+    args, world = _parser().parse_args(words), engine.World()
     try:
         config = recipes.from_program(recipes.asked(args.task, args.method, args.recipe), args.init)
         block = [f"block={registry.resolve('block', args.block)}"] if args.block else []
         config = recipes.with_fields(config, [f"seeds={args.seeds}", *block, *args.set])
         folder = args.out or Path("runs") / config.name
-        world, device = worlds.found(devices.pick(args.device))
+        world, device = engine.find_world(devices.pick(args.device))
         with Interrupt() as asked:
             summary = train(
                 config, folder, device,

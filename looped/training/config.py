@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
 from looped import methods, registry, tasks
 from looped.errors import InputError
 from looped.methods import Method
-from looped.model.config import ModelConfig
+from looped.model.config import ModelConfig, check_bounds, refuse
 from looped.registry import NotKnown
 from looped.tasks.base import LARGEST_SEED, Task
 from looped.tasks.families import UNIFORM
-from looped.training import start
 
 Lengths = Literal["stratified", "iid"]
 Window = Literal["last", "random"]
@@ -23,10 +23,44 @@ Trailing = Literal["batch", "own"]
 Products = Literal["auto", "fp32", "tf32", "bf16"]
 Supervision = Literal["last", "best", "expected"]
 MOST_SEEDS = 1024  # of one run
-MOST_LOOPS = 1_000_000  # loop steps
-MOST_STEPS = 10**12  # gradient steps
-LARGEST_BATCH = 1 << 20  # problems; larger values are typing errors
 LARGEST_LR = 1000
+# The least and the most that a field may be; larger values are typing errors.
+BOUNDS = {
+    **dict.fromkeys(("max_length", "steps", "interval", "start_length"), (1, 10**12)),
+    **dict.fromkeys(("warmup", "hold"), (0, 10**12)),
+    **dict.fromkeys(("backprop", "extra"), (0, 1_000_000)),  # loop steps
+    **dict.fromkeys(("weight_decay", "noise", "cooling", "steady", "halt_cost"), (0, math.inf)),
+    **dict.fromkeys(("hold_out", "stack"), (0, math.inf)),
+    "batch": (1, 1 << 20),
+    "replicas": (1, MOST_SEEDS),
+}
+RANDOM, COMPILED = "random", "compiled"
+
+
+class Start(NamedTuple):
+    """Where a run's weights start.
+
+    random           each seed its own draw
+    compiled         the weights of the task's compiled program, the same for every seed
+    compiled:1e-3    each of them times 1 + 1e-3·ε, with a normal ε of the seed's own; what is 0 stays 0
+    """
+
+    compiled: bool = False
+    noise: float = 0.0  # of each weight, as a share of it
+
+
+def parse_start(text: str) -> Start:
+    """The start that a text names; raises a sentence for any other."""
+    name, colon, level = text.partition(":")
+    if name == RANDOM and not colon:
+        return Start()
+    try:
+        noise = float(level) if colon else 0.0
+    except ValueError:
+        noise = math.nan
+    if name != COMPILED or not 0 <= noise < math.inf:
+        raise InputError(f"weights start from random, compiled or compiled:NOISE, not from {text[:40]!r}")
+    return Start(True, noise)
 
 
 @dataclass(frozen=True)
@@ -47,9 +81,7 @@ class TrainConfig:
     batch: int = 64  # problems per gradient step
     lengths: Lengths = "iid"  # independent draws, or one draw from each of `batch` equal parts of the range
     trailing: Trailing = "batch"  # how many trailing # count: as the longest row has, or the row itself
-    family: str = (
-        UNIFORM  # how questions are drawn: evenly as in the paper, or by another of the task's families
-    )
+    family: str = UNIFORM  # how questions are drawn: evenly as in the paper, or by another of `families`
     late_family: str = ""  # drawn instead once every length has had its interval; empty: `family` to the end
     extra: int = 0  # up to so many loop steps past T, drawn for each problem: the answer has to be held
     noise: float = 0.0  # added to the state before every step; its deviation is drawn per problem, up to this
@@ -65,138 +97,89 @@ class TrainConfig:
     backprop: int = 0  # loop steps the gradient flows through, per problem; 0: all
     window: Window = "last"  # so many last ones, or each problem's own number of them, drawn from 1 up to it
     products: Products = "auto"  # precision of matrix products; auto: bf16 on CUDA, fp32 on the CPU
-    checkpointing: bool = (
-        False  # keep only each step's state and recompute the rest: memory hardly grows with T
-    )
-    loops: str = (
-        "T"  # loop steps of a problem: T(n), or another rule of methods.Loops (T+1, 2T, 16, q..2q, …)
-    )
-    supervision: Supervision = (
-        "last"  # when the answer is asked for: then, from the best step on, when it halts
-    )
+    checkpointing: bool = False  # keep each step's state and recompute the rest: memory hardly grows with T
+    loops: str = "T"  # loop steps of a problem: T(n), or another rule of methods.Loops (T+1, 2T, 16, q..2q)
+    supervision: Supervision = "last"  # the answer is asked for then, from the best step on, or on halting
     halt_cost: float = 0.01  # weight of a halting head's steps (act), distance from the prior or error (mark)
     halt_prior: float = 0.1  # chance to halt at a step in PonderNet's geometric prior: 1 / the mean step
-    init: str = start.RANDOM  # where the weights start: random, compiled or compiled:NOISE
+    init: str = RANDOM  # where the weights start: random, compiled or compiled:NOISE
     keep_zeros: bool = False  # of a compiled program, train only the weights that are not 0
     block: str = ""  # a block of the user's, as `looped.registry` names it; empty: the stock block
     replicas: int = 1  # models of each seed, of which the best is chosen (`training.population`)
-    hold_out: int = (
-        0  # so many of the longest training lengths choose among the replicas, which do not see them
-    )
-    refine: float = (
-        0.25  # share of the steps in which the chosen one trains on all lengths; 0: kept as chosen
-    )
+    hold_out: int = 0  # so many of the longest training lengths choose among replicas that do not see them
+    refine: float = 0.25  # share of the steps in which the chosen one trains on all lengths; 0: as chosen
     stack: int = 0  # replicas of all seeds that are trained as one computation, at most; 0: all
 
     def __post_init__(self) -> None:
+        check_bounds(self, BOUNDS)
         self._check_numbers()
-        self._check_replicas()
         try:
             task, method = tasks.get(self.task), methods.get(self.method)
         except NotKnown:
             return  # other people's, not known here: the run can be shown, and using it says what to pass
-        self._check_fit(task, method)
-
-    def _check_numbers(self) -> None:
-        if len(self.lr) not in (1, len(self.seeds)):
-            raise InputError(
-                f"give one learning rate or one for each of the {len(self.seeds)} seeds, not {len(self.lr)}"
-            )
-        if len(self.seeds) > MOST_SEEDS:
-            raise InputError(f"a run trains at most {MOST_SEEDS:,} seeds, not {len(self.seeds):,}")
-        seeds = set(self.seeds)
-        if not seeds or len(seeds) != len(self.seeds) or min(seeds) < 0 or max(seeds) > LARGEST_SEED:
-            raise InputError(
-                f"seeds must be distinct whole numbers from 0 to {LARGEST_SEED}, not {str(self.seeds)[:60]}"
-            )
-        for name in ("max_length", "steps", "interval", "start_length", "batch"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.batch > LARGEST_BATCH:
-            raise InputError(f"batch must be at most {LARGEST_BATCH:,}, not {self.batch:,}")
-        for name in ("backprop", "extra"):
-            if getattr(self, name) > MOST_LOOPS:
-                raise InputError(
-                    f"{name} must be at most {MOST_LOOPS:,} loop steps, not {getattr(self, name):,}"
-                )
-        for name in ("steps", "interval", "start_length", "max_length", "warmup", "hold"):
-            if getattr(self, name) > MOST_STEPS:
-                raise InputError(f"{name} must be at most {MOST_STEPS:,}, not {getattr(self, name):,}")
-        if min(self.dwell, default=1) < 1:
-            raise InputError(f"`dwell` must be at least 1 gradient step at each length, not {self.dwell}")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise InputError(f"AdamW's betas must be in [0, 1), not {self.betas}")
-        if not 0 <= self.ema < 1:
-            raise InputError(f"the weight average's decay must be in [0, 1), not {self.ema}")
-        for name in ("weight_decay", "warmup", "hold", "backprop", "extra", "noise", "cooling", "steady"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name} must not be negative, but is {getattr(self, name)}")
-        if min(self.lr) <= 0 or self.clip <= 0:
-            raise InputError("lr and clip must be positive")
-        if max(self.lr) > LARGEST_LR:
-            raise InputError(f"lr must be at most {LARGEST_LR}, not {max(self.lr):g}")
-
-    def _check_fit(self, task: Task, method: Method) -> None:
-        """Refuse what the task or the method cannot have."""
         task.check_length(self.max_length)
         task.check_family(self.family)
         task.check_family(self.late_family or self.family)
-        if self.lengths == "stratified" and self.batch < task.variants:
-            raise InputError(
-                f"{task.name} has {task.variants} kinds of problem: with stratified lengths the batch must be at least "
-                f"{task.variants}, not {self.batch}"
-            )
-        if self.trailing == "own" and (self.lengths != "stratified" or method.universal):
-            raise InputError("trailing=own is for lengths=stratified and models without an encoder")
-        if self.extra and not method.adaptive:
-            raise InputError(f"{self.method} has a fixed depth: there are no extra loop steps to draw")
-        if not methods.parse_loops(self.loops).plain and not method.adaptive:
-            raise InputError(f"{self.method} has a fixed depth: loops={self.loops} cannot be had")
-        if (self.whole or self.model.halting != "none") and self.backprop:
-            raise InputError(
-                "backprop cuts the gradient of the last step; halting and supervision=best look at all of them"
-            )
-        if self.supervision == "best" and (self.model.halting != "none" or not method.adaptive):
-            raise InputError("supervision=best is for adaptive methods without a halting head")
-        if self.supervision == "expected" and self.model.halting != "mark":
-            raise InputError(f"supervision=expected is for halting=mark, not for {self.model.halting}")
-        if self.model.halting == "mark" and not (method.adaptive and method.prediction == "fop"):
-            raise InputError("halting=mark is for adaptive methods that predict the full output")
-        if self.halt_cost < 0 or not 0 < self.halt_prior < 1:
-            raise InputError("halt_cost must not be negative, and halt_prior must be between 0 and 1")
-        if (self.model.kind == "universal") != method.universal:
-            raise InputError(f"the method {method.name} and a {self.model.kind} model do not go together")
-        if method.universal and (self.noise or self.supervision != "last"):
-            raise InputError(f"{method.name} takes neither noise on its state nor another supervision")
-        if start.parse(self.init).compiled and not (method.adaptive and method.prediction == "fop"):
-            raise InputError(f"init={self.init} is for fop-loop-adaptive, with or without injection")
-        if self.replicas > 1 and not (method.adaptive and method.prediction == "fop"):
-            raise InputError(
-                f"replicas are for adaptive methods that predict the full output, not {method.name}"
-            )
-        if self.keep_zeros and not start.parse(self.init).compiled:
-            raise InputError("keep_zeros is for init=compiled, where nearly all weights are 0")
-        if self.model.vocab < len(task.vocab):
-            raise InputError(
-                f"a model of {task.name} has at least {len(task.vocab)} tokens, not {self.model.vocab}"
-            )
+        self._check_fit(task, method)
 
-    def _check_replicas(self) -> None:
-        if self.replicas < 1 or min(self.hold_out, self.stack) < 0 or not 0 <= self.refine < 1:
-            raise InputError(
-                "replicas must be at least 1, hold_out and stack at least 0, refine from 0 to below 1"
-            )
-        if self.replicas * len(self.seeds) > MOST_SEEDS:
-            raise InputError(f"a run trains at most {MOST_SEEDS:,} replicas of all seeds")
-        if self.replicas > 1 and not 1 <= self.hold_out <= self.max_length - self.start_length:
-            raise InputError(
-                f"replicas are chosen by held-out lengths: hold_out must be from 1 to "
-                f"{self.max_length - self.start_length}, not {self.hold_out}"
-            )
-        if self.replicas > 1 and self.selected_at < 1:
-            raise InputError(
-                f"refine={self.refine:g} of {self.steps} gradient steps leaves none for the replicas"
-            )
+    def _check_numbers(self) -> None:
+        seeds, count, room = set(self.seeds), len(self.seeds), self.max_length - self.start_length
+        refuse(
+            (len(self.lr) not in (1, count),
+             f"give one learning rate or one for each of the {count} seeds, not {len(self.lr)}"),
+            (count > MOST_SEEDS, f"a run trains at most {MOST_SEEDS:,} seeds, not {count:,}"),
+            (not seeds or len(seeds) != count or min(seeds) < 0 or max(seeds) > LARGEST_SEED,
+             f"seeds must be distinct whole numbers from 0 to {LARGEST_SEED}, not {str(self.seeds)[:60]}"),
+            (min(self.dwell, default=1) < 1,
+             f"`dwell` must be at least 1 gradient step at each length, not {self.dwell}"),
+            (not all(0 <= beta < 1 for beta in self.betas), f"AdamW's betas must be in [0, 1), not {self.betas}"),
+            (not 0 <= self.ema < 1, f"the weight average's decay must be in [0, 1), not {self.ema}"),
+            (min(self.lr, default=1) <= 0 or self.clip <= 0, "lr and clip must be positive"),
+            (max(self.lr, default=1) > LARGEST_LR, f"lr must be at most {LARGEST_LR}"),
+            (not 0 < self.halt_prior < 1, f"halt_prior must be between 0 and 1, not {self.halt_prior}"),
+            (not 0 <= self.refine < 1, f"refine must be from 0 to below 1, not {self.refine}"),
+            (self.replicas * count > MOST_SEEDS, f"a run trains at most {MOST_SEEDS:,} replicas of all seeds"),
+        )  # fmt: skip
+        if self.replicas > 1:
+            refuse(
+                (not 1 <= self.hold_out <= room,
+                 f"replicas are chosen by held-out lengths: hold_out must be from 1 to {room}, not {self.hold_out}"),
+                (self.selected_at < 1,
+                 f"refine={self.refine:g} of {self.steps} gradient steps leaves none for the replicas"),
+            )  # fmt: skip
+
+    def _check_fit(self, task: Task, method: Method) -> None:
+        """Refuse what the task or the method cannot have."""
+        halting, loops = self.model.halting, method.adaptive and method.prediction == "fop"
+        compiled, law = parse_start(self.init).compiled, methods.parse_loops(self.loops)
+        refuse(
+            (self.lengths == "stratified" and self.batch < task.variants,
+             f"{task.name} has {task.variants} kinds of problem: with stratified lengths the batch must be at least "
+             f"{task.variants}, not {self.batch}"),
+            (self.trailing == "own" and (self.lengths != "stratified" or method.universal),
+             "trailing=own is for lengths=stratified and models without an encoder"),
+            (self.extra and not method.adaptive,
+             f"{self.method} has a fixed depth: there are no extra loop steps to draw"),
+            (not law.plain and not method.adaptive,
+             f"{self.method} has a fixed depth: loops={self.loops} cannot be had"),
+            ((self.whole or halting != "none") and self.backprop,
+             "backprop cuts the gradient of the last step; halting and supervision=best look at all of them"),
+            (self.supervision == "best" and (halting != "none" or not method.adaptive),
+             "supervision=best is for adaptive methods without a halting head"),
+            (self.supervision == "expected" and halting != "mark",
+             f"supervision=expected is for halting=mark, not for {halting}"),
+            (halting == "mark" and not loops, "halting=mark is for adaptive methods that predict the full output"),
+            ((self.model.kind == "universal") != method.universal,
+             f"the method {method.name} and a {self.model.kind} model do not go together"),
+            (method.universal and (self.noise or self.supervision != "last"),
+             f"{method.name} takes neither noise on its state nor another supervision"),
+            (compiled and not loops, f"init={self.init} is for fop-loop-adaptive, with or without injection"),
+            (self.replicas > 1 and not loops,
+             f"replicas are for adaptive methods that predict the full output, not {method.name}"),
+            (self.keep_zeros and not compiled, "keep_zeros is for init=compiled, where nearly all weights are 0"),
+            (self.model.vocab < len(task.vocab),
+             f"a model of {task.name} has at least {len(task.vocab)} tokens, not {self.model.vocab}"),
+        )  # fmt: skip
 
     @property
     def selected_at(self) -> int:
@@ -209,7 +192,7 @@ class TrainConfig:
         parts = (self.task, self.method, self.recipe, self.block)
         own = "-".join(registry.label(part) for part in parts if part)
         own += f"-best-of-{self.replicas}" if self.replicas > 1 else ""
-        return f"{own}-{start.COMPILED}" if start.parse(self.init).compiled else own
+        return f"{own}-{COMPILED}" if parse_start(self.init).compiled else own
 
     @property
     def curriculum_end(self) -> int:

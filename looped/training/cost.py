@@ -6,18 +6,19 @@ backward, and what attention adds.
 
     time of a step = step + seeds · seed + layers · T · layer + operations / rate + bytes moved / bandwidth
 
-`step`, `seed` and `layer` are times in which a GPU does little but start kernels. On the H200 these three and the
-bandwidth are fitted to measured steps (tests/training/test_cost_model.py holds both), and the rate is that of large
-products: at the one width measured, the two cannot be told apart. On a CPU, rate and bandwidth are fitted.
+On the H200 `step`, `seed`, `layer` and the bandwidth are fitted to measured steps (tests/training/test_cost_model.py),
+and the rate is that of large products: at one width the two cannot be told apart. On a CPU both are fitted.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from dataclasses import dataclass, replace
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
 import torch
 
 from looped import methods, tasks
@@ -103,8 +104,7 @@ def _tape(config: TrainConfig, everything: int, at_once: int, by: Way) -> float:
     `everything` over all steps.
     """
     model = config.model
-    number = _size(config, by)
-    layers = model.layers * ((11 + 3 * model.expansion) * model.width * number + 8)
+    layers = model.layers * ((11 + 3 * model.expansion) * model.width * _size(config, by) + 8)
     state = 4 * model.width + 4
     if not recomputes(config):
         return float(everything * (layers + state))
@@ -113,7 +113,7 @@ def _tape(config: TrainConfig, everything: int, at_once: int, by: Way) -> float:
 
 def weights_bytes(config: TrainConfig) -> float:
     """Bytes of all that is as large as the weights: see `Engine`, `Moments`, `GradientStore` and `Watch`."""
-    # weights, two moments, last good, folded, gradients of folded and flat; average
+    # Weights, two moments, last good, folded, gradients of folded and flat; average.
     fp32 = 7 + bool(config.ema)
     return len(config.seeds) * Layout(config.model).parameters * (4.0 * fp32 + 2)
 
@@ -154,12 +154,7 @@ class Device:
     memory: float  # bytes; infinite if unknown
     stage_s: float  # to prepare a stage: kernels, a graph, its share of evaluations and reports
     origin: str  # where the numbers come from
-
-    def rates(self, by: Way) -> Rates:
-        """The rates of a way of computing here."""
-        if self.name in DEVICES:
-            return RATES[by]
-        return Rates(0.0, 0.0, 0.0, float(self.name.partition("=")[2]) * 1e12, math.inf)
+    rates: Mapping[Way, Rates] = field(default_factory=lambda: RATES)
 
 
 DEVICES = {
@@ -186,7 +181,8 @@ def device(name: str) -> Device:
         rate = 0.0
     if kind != "tflops" or not 0 < rate < 1e9:
         raise InputError(f"unknown device {name[:40]!r}; the devices are h200, cpu and tflops=NUMBER")
-    return Device(name, False, math.inf, 0.0, f"{rate:g} TFLOP/s assumed for whole gradient steps")
+    rates = dict.fromkeys(RATES, Rates(0.0, 0.0, 0.0, rate * 1e12, math.inf))
+    return Device(name, False, math.inf, 0.0, f"{rate:g} TFLOP/s assumed for whole gradient steps", rates)
 
 
 # --- whole runs --------------------------------------------------------------------------------------------
@@ -220,21 +216,20 @@ def estimate(config: TrainConfig, on: Device) -> Cost:
         runs = [estimate(part, on) for part in replica_runs(config)]
         if config.refine:
             later = config.steps - config.selected_at
-            runs.append(
-                estimate(replace(config, replicas=1, start_length=config.max_length, steps=later), on)
-            )
+            refined = replace(config, replicas=1, start_length=config.max_length, steps=later)
+            runs.append(estimate(refined, on))
         total = {name: sum(getattr(run, name) for run in runs) for name in ("flops", "seconds")}
         return replace(runs[0], **total, fits=all(run.fits for run in runs))
     first, last = (curriculum.max_length(config, step) for step in (0, config.steps - 1))
     stages = range(first, last + 1)
     chosen = {stages[round(i * (len(stages) - 1) / (MOST_STAGES - 1))] for i in range(MOST_STAGES)}
     known = {n: _step(config, n, on) for n in sorted(chosen)}
-    flops, seconds = 0.0, on.stage_s * len(stages)
-    for n in stages:
-        count = (config.stage_end(n) if n < last else config.steps) - config.stage_end(n - 1)
-        each_flops, each_seconds = _between(known, n)
-        flops += count * each_flops
-        seconds += count * each_seconds
+    counts = [(config.stage_end(n) if n < last else config.steps) - config.stage_end(n - 1) for n in stages]
+    flops, seconds = (
+        sum(map(operator.mul, counts, np.interp(stages, list(known), each).tolist()))
+        for each in zip(*known.values(), strict=True)
+    )
+    seconds += on.stage_s * len(stages)
     by = way(config, on.cpu, last)
     final, weights = of_stage(config, last, by), weights_bytes(config)
     return Cost(
@@ -248,17 +243,7 @@ def _step(config: TrainConfig, longest: int, on: Device) -> tuple[float, float]:
     """Operations and seconds of a gradient step at a stage."""
     by = way(config, on.cpu, longest)
     step = of_stage(config, longest, by)
-    return step.flops, on.rates(by).seconds(len(config.seeds), step)
-
-
-def _between(known: dict[int, tuple[float, float]], n: int) -> tuple[float, float]:
-    """The pair at n, on a straight line between the nearest that were worked out."""
-    places = list(known)
-    i = bisect_right(places, n)
-    low, high = places[i - 1], places[min(i, len(places) - 1)]
-    share = (n - low) / (high - low) if high > low else 0.0
-    (a, b), (c, d) = known[low], known[high]
-    return a + share * (c - a), b + share * (d - b)
+    return step.flops, on.rates[by].seconds(len(config.seeds), step)
 
 
 class Clock:
@@ -284,9 +269,8 @@ class Clock:
         total = 0.0
         while first < last:
             longest = curriculum.max_length(self.config, first)
-            until = last
-            if longest < self.config.max_length:
-                until = min(last, self.config.stage_end(longest))
+            ends = longest < self.config.max_length
+            until = min(last, self.config.stage_end(longest)) if ends else last
             total += self._step(longest) * (until - first)
             first = until
         return total

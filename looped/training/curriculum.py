@@ -3,15 +3,14 @@
 A *stage* is a maximum length. With stratified lengths, row i of a batch draws its length from the i-th of `batch`
 equal parts of 1..max: every length is equally likely over the batch, as with independent draws, but each row's
 number of loop steps is known to within one, so that the shapes of a stage never change. So is its size: with
-`trailing=own` nothing past it counts, and nothing past it has to be computed. Of independent draws, sorted, no more is
-known than how far each is likely to go (`row_capacity`).
+`trailing=own` nothing past it counts or has to be computed. Of independent draws no more is known than how far each is
+likely to go (`row_capacity`).
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -30,11 +29,8 @@ def max_length(config: TrainConfig, step: int) -> int:
     """The longest problem of gradient step `step` (counted from 0)."""
     if config.replicas > 1:
         return config.max_length  # the chosen replica has been through the curriculum
-    ends = list(accumulate(config.dwell))
-    if ends and step < ends[-1]:
-        grown = bisect_right(ends, step)
-    else:
-        grown = len(ends) + (step - sum(config.dwell)) // config.interval
+    ends, dwelt = list(accumulate(config.dwell)), sum(config.dwell)
+    grown = bisect_right(ends, step) if step < dwelt else len(ends) + (step - dwelt) // config.interval
     return min(config.start_length + grown, config.max_length)
 
 
@@ -69,21 +65,13 @@ class Plan:
     active: tuple[int, ...]
     leaving: tuple[int, ...]
 
-    @property
-    def row_steps(self) -> int:
-        """Loop steps summed over the rows: what one pass costs."""
-        return sum(self.active)
-
 
 def plan(lower: list[int], upper: list[int]) -> Plan:
     """The plan of rows whose T lies between `lower` and `upper`, both sorted longest first."""
     assert upper == sorted(upper, reverse=True)
-    active, leaving = [], []
-    for t in range(1, upper[0] + 1):
-        active.append(sum(u >= t for u in upper))
-        done = [i for i in range(active[-1]) if lower[i] <= t]
-        leaving.append(min(done, default=active[-1]))
-    return Plan(tuple(active), tuple(leaving))
+    active = tuple(sum(u >= t for u in upper) for t in range(1, upper[0] + 1))
+    leaving = (next((i for i in range(rows) if lower[i] <= t), rows) for t, rows in enumerate(active, 1))
+    return Plan(active, tuple(leaving))
 
 
 @dataclass(frozen=True)
@@ -138,9 +126,8 @@ def row_capacity(config: TrainConfig, longest: int) -> tuple[int, ...]:
     paper's, one row or none is read before its last step.
     """
     each = every_steps(config, longest)
-    taken = [
-        _most(config.batch, sum(steps >= t for steps in each) / len(each)) for t in range(1, max(each) + 1)
-    ]
+    shares = [sum(steps >= t for steps in each) / len(each) for t in range(1, max(each) + 1)]
+    taken = [_most(config.batch, share) for share in shares]
     return tuple(sum(rows > i for rows in taken) for i in range(config.batch))
 
 
@@ -158,14 +145,12 @@ def _most(batch: int, share: float) -> int:
     return rows
 
 
+Rows = Int[Tensor, "B"]
+
+
 def draw_lengths(
-    part: Int[Tensor, "B"],
-    parts: Int[Tensor, "B"],
-    first: Int[Tensor, "B"],
-    last: Int[Tensor, "B"],
-    longest: int,
-    generator: torch.Generator,
-) -> Int[Tensor, "B"]:
+    part: Rows, parts: Rows, first: Rows, last: Rows, longest: int, generator: torch.Generator
+) -> Rows:
     """One length per row from its own part of 1..longest, as `strata` has split them."""
     u = torch.rand(part.shape[0], device=part.device, generator=generator)
     lengths = ((part + u) * (longest / parts)).long() + 1
@@ -177,23 +162,21 @@ def draw_lengths(
 # seed sees the same problems in each. Shapes: S seeds, B rows, L positions.
 
 
+DRAWN = ("part", "parts", "first", "last", "variant", "size")
+
+
 @dataclass(frozen=True)
 class Stage:
     """What stays the same while the maximum length does."""
 
     longest: int
     row_size: int
-    sizes: Int[Tensor, "B"]  # positions of each row that may count
-    computed: tuple[int, ...]  # those that are computed, and get noise: up to a row's own end where allowed
+    rows: Int[Tensor, "6 B"]  # of `strata`, those that a draw needs: `DRAWN`
+    computed: tuple[int, ...]  # positions of each row that are computed: up to its own end where allowed
     cells: Int[Tensor, "C"]  # the same as places in a batch of rows of the largest of them
     strata: Strata | None  # None: lengths are drawn independently
     row_capacity: Int[Tensor, "B"] | None  # loop steps reserved for each row, where they are fixed beforehand
     plan: Plan | None  # None: made anew for each batch
-    part: Int[Tensor, "B"]
-    parts: Int[Tensor, "B"]
-    first: Int[Tensor, "B"]
-    last: Int[Tensor, "B"]
-    variant: Int[Tensor, "B"]
     most: int  # loop steps of any row
     family: str  # input distribution
 
@@ -205,63 +188,47 @@ def stage(
 
     With `fixed` shapes, independent draws get a reserved number of loop steps for each row.
     """
-    split = strata(config, longest)
+    split, stratified = strata(config, longest), config.lengths == "stratified"
+    capacity = row_capacity(config, longest) if fixed and not stratified else None
     made: Plan | None = None
-    capacity, stratified = None, config.lengths == "stratified"
     if stratified:
         made = plan(list(split.lower[rows]), list(split.upper[rows]))
-    elif fixed:
-        capacity = row_capacity(config, longest)
+    elif capacity is not None:
         made = plan([1] * len(capacity), list(capacity))
-
-    def tensor(values: tuple[int, ...]) -> Int[Tensor, "B"]:
-        return torch.tensor(values, device=device)
-
     computed = split.size if config.packs else (max(split.size),) * len(split.size)
     cells = [row * max(computed) + at for row, size in enumerate(computed) for at in range(size)]
+    drawn = torch.tensor([getattr(split, name) for name in DRAWN], device=device)
     return Stage(
-        longest, tasks.get(config.task).row_size(longest), tensor(split.size), computed, tensor(tuple(cells)),
-        split if stratified else None,
-        None if capacity is None else tensor(capacity), made, tensor(split.part), tensor(split.parts),
-        tensor(split.first), tensor(split.last), tensor(split.variant),
+        longest, tasks.get(config.task).row_size(longest), drawn, computed, torch.tensor(cells, device=device),
+        split if stratified else None, None if capacity is None else torch.tensor(capacity, device=device), made,
         max(every_steps(config, longest)), config.family,
     )  # fmt: skip
 
 
-def draw(
-    config: TrainConfig, stage: Stage, generators: Sequence[torch.Generator]
-) -> tuple[Batch, Bool[Tensor, "S B"]]:
-    """A fresh batch for every seed, rows sorted by T, and which rows have the maximum length."""
-    drawn = [_draw_one(config, stage, generator) for generator in generators]
-    return batches.stack([batch for batch, _ in drawn]), torch.stack([longest for _, longest in drawn])
-
-
-def _draw_one(
-    config: TrainConfig, stage: Stage, generator: torch.Generator
-) -> tuple[Batch, Bool[Tensor, "B"]]:
+def draw(config: TrainConfig, stage: Stage, generator: torch.Generator) -> tuple[Batch, Bool[Tensor, "B"]]:
+    """A fresh batch of one seed, rows sorted by T, and which rows have the maximum length."""
     task, method, law = tasks.get(config.task), methods.get(config.method), methods.parse_loops(config.loops)
-    size, device = (config.batch,), stage.sizes.device
+    size, device = (config.batch,), stage.rows.device
+    part, parts, first, last, variants, sizes = stage.rows.unbind()
     if stage.strata is not None:
-        lengths = draw_lengths(stage.part, stage.parts, stage.first, stage.last, stage.longest, generator)
-        variants = stage.variant
+        lengths = draw_lengths(part, parts, first, last, stage.longest, generator)
     else:
         lengths = torch.randint(1, stage.longest + 1, size, device=device, generator=generator)
         variants = torch.randint(task.variants, size, device=device, generator=generator)
-    problems = task.sample(
-        lengths, generator, max_length=stage.longest, variants=variants, family=stage.family
-    )
+    longest = stage.longest
+    problems = task.sample(lengths, generator, max_length=longest, variants=variants, family=stage.family)
     batch = batches.lay_out(problems, task.vocab, stage.row_size, method.prediction, method.pause)
     steps = method.steps(task, problems.steps, config.max_length)
     if not law.plain:
         steps = law.draw(problems.steps, problems.question_length, generator)
     if config.extra:
         steps = steps + torch.randint(config.extra + 1, size, device=device, generator=generator)
-    within = torch.arange(batch.tokens.shape[1], device=device) < stage.sizes[:, None]
+    within = torch.arange(batch.tokens.shape[1], device=device) < sizes[:, None]
     batch = Batch(batch.tokens, batch.targets, batch.loss_mask & within, steps)
     if stage.strata is not None:
-        return batch, lengths == stage.longest
+        return batch, lengths == longest
     order = steps.argsort(descending=True, stable=True)
     batch = batch.rows(order)
     if stage.row_capacity is not None:  # a row that has none for its last steps is read before them
         batch = replace(batch, steps=torch.minimum(batch.steps, stage.row_capacity))
-    return batch, (lengths == stage.longest)[order]
+    return batch, (lengths == longest)[order]

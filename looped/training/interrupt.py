@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, TextIO, cast
 
 
@@ -68,9 +68,7 @@ class Interrupt:
             self._old[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._restore()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -106,9 +104,8 @@ class Lenient:
 
 def mend_streams() -> None:
     """Put something in the place of streams that are closed; what is said about the work may be lost."""
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    elif sys.__stderr__ is not None and sys.stderr is sys.__stderr__:
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    if sys.__stderr__ is not None and sys.stderr is sys.__stderr__:
         sys.stderr = cast(TextIO, Lenient(sys.stderr))

@@ -1,6 +1,9 @@
 """AdamW over flat weights: every seed with its own clip, learning rate and fate, all in one pass.
 
-A seed whose gradient is not finite is stopped for good: its weights stay as they were before that step.
+A seed whose gradient is not finite is stopped for good: its weights stay as they were before that step. `GrowthLimit`
+holds gradients back on their way through the loop, before they get here.
+
+Shapes: S seeds, P numbers of a seed's trained weights, B rows, R rows still in the loop, L positions, D width.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from looped.training.config import TrainConfig
@@ -88,3 +91,38 @@ def update(
         rates, config.betas, config.weight_decay, EPSILON, config.ema,
     )  # fmt: skip
     return norm
+
+
+class GrowthLimit:
+    """Limits how many times a row's gradient may grow on its way back (`steady`); 0 sets no limit.
+
+    Backward reaches the states at the rows' ends first; their gradients' norms set the limit for every step before.
+    """
+
+    def __init__(self, steady: float) -> None:
+        self.steady = steady
+        self.highest: Tensor | None = None  # [B], or [S, B] of stacked seeds
+
+    def end(self, final: Float[Tensor, "*S B L D"]) -> None:
+        """Remember the norms of the gradients that come in."""
+
+        def note(grad: Tensor) -> None:
+            self.highest = self.steady * _row_norms(grad)
+
+        if self.steady and final.requires_grad:
+            final.register_hook(note)  # type: ignore[no-untyped-call]
+
+    def watch(self, u: Float[Tensor, "*S R L D"], rows: Int[Tensor, "R"] | slice) -> None:
+        """Scale down what is larger; `rows` says which rows these are."""
+
+        def hold(grad: Tensor) -> Tensor:
+            assert self.highest is not None
+            norm = _row_norms(grad).clamp_min(torch.finfo(torch.float32).tiny)
+            return grad * (self.highest[..., rows] / norm).clamp_max(1)[..., None, None].to(grad.dtype)
+
+        if self.steady and u.requires_grad:
+            u.register_hook(hold)  # type: ignore[no-untyped-call]
+
+
+def _row_norms(grad: Float[Tensor, "*S R L D"]) -> Float[Tensor, "*S R"]:
+    return grad.float().square().sum((-2, -1)).sqrt()

@@ -31,7 +31,8 @@ from looped.training.config import TrainConfig, replica_runs, replica_seed
 
 RULE = (
     "the highest exact match on the held-out lengths, as a mean over lengths and input distributions; among equals, "
-    "the best mean rank over the label-free signs " + ", ".join(signs.LABEL_FREE)
+    "the highest share of answers that stay the same under noise; then the best mean rank over the label-free signs "
+    + ", ".join(signs.LABEL_FREE)
 )
 
 
@@ -46,7 +47,8 @@ def select(
     """Judge the trained replicas and record the choice, unless it has been recorded."""
     if (folder / SELECTION).exists():
         return
-    found = [[_trained(path, seed, own) for seed in own.seeds] for path, own in parts(folder, config)]
+    of_parts = [[_trained(path, seed, own) for seed in own.seeds] for path, own in parts(folder, config)]
+    found = [each for part in of_parts for each in part]
     losses = {
         line["seed"]: line["loss"]
         for path, _ in parts(folder, config)
@@ -54,15 +56,11 @@ def select(
         if line.get("kind") == "training"
     }
     names = {replica_seed(seed, r): (seed, r) for seed in config.seeds for r in range(config.replicas)}
-    order = [names[each.seed] for part in found for each in part]
+    order = [names[each.seed] for each in found]
     held_out = range(config.max_length - config.hold_out + 1, config.max_length + 1)
-    rows = signs.measure_signs(
-        [stack(folder, part, device).subject for part in found],
-        held_out,
-        groups=[seed for seed, _ in order],
-        check=check,
-    )
-    for row, each in zip(rows, (each for part in found for each in part), strict=True):
+    subjects = [stack(folder, part, device).subject for part in of_parts]
+    rows = signs.measure_signs(subjects, held_out, groups=[seed for seed, _ in order], check=check)
+    for row, each in zip(rows, found, strict=True):
         row["loss"] = losses.get(each.seed)
     by_name = dict(zip(order, rows, strict=True))
     populations = []

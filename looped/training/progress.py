@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal, Protocol
 
 import torch
@@ -82,11 +83,13 @@ class Listener:
         """Nothing more will come."""
 
 
-class Lines(Listener):
-    """A line on stderr every few seconds, and one for everything rare."""
+EVERY_S = 5.0
 
-    def __init__(self, every_s: float = 5.0) -> None:
-        self.every_s = every_s
+
+class Lines(Listener):
+    """A line on stderr every `EVERY_S` seconds, and one for everything rare."""
+
+    def __init__(self) -> None:
         self._last = -math.inf
         self._steps = 0
 
@@ -98,7 +101,7 @@ class Lines(Listener):
 
     def report(self, report: Report) -> None:
         """Loss and accuracy as means over the seeds that still train."""
-        if time.monotonic() - self._last < self.every_s and report.step < self._steps:
+        if time.monotonic() - self._last < EVERY_S and report.step < self._steps:
             return
         self._last = time.monotonic()
         self.note(line(report, self._steps))
@@ -108,7 +111,7 @@ class Lines(Listener):
         by_length: dict[int, list[float]] = {}
         for row in rows:
             by_length.setdefault(row.length, []).append(row.accuracy)
-        shown = ", ".join(f"{length}: {sum(got) / len(got):.3f}" for length, got in by_length.items())
+        shown = ", ".join(f"{length}: {fmean(got):.3f}" for length, got in by_length.items())
         self.note(f"step {step}  exact by length  {shown}")
 
     def note(self, sentence: str) -> None:
@@ -148,10 +151,7 @@ class Trackio(Tracked):
     """The tracker trackio, which keeps its records on this machine."""
 
     def __init__(self) -> None:
-        try:
-            self._trackio = import_module("trackio")
-        except ImportError:
-            raise InputError("tracking needs the package trackio: pip install 'looped[track]'") from None
+        self._trackio = _package("trackio", "track")
         super().__init__(self._trackio)
 
     def begin(self, config: TrainConfig, folder: Path, step: int) -> None:
@@ -167,12 +167,7 @@ class TensorBoard(Tracked):
     """Event files in the run's folder: `tensorboard --logdir runs` shows all runs below it."""
 
     def __init__(self) -> None:
-        try:
-            self._open = import_module("torch.utils.tensorboard").SummaryWriter
-        except ImportError:
-            raise InputError(
-                "tracking by tensorboard needs its package: pip install 'looped[tensorboard]'"
-            ) from None
+        self._open = _package("torch.utils.tensorboard", "tensorboard").SummaryWriter
         self._writer: Any = None
         super().__init__(self)
 
@@ -191,6 +186,14 @@ class TensorBoard(Tracked):
             self._writer.close()
 
 
+def _package(module: str, extra: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        name = module.rpartition(".")[2]
+        raise InputError(f"tracking needs the package {name}: pip install 'looped[{extra}]'") from None
+
+
 TrackerName = Literal["trackio", "tensorboard"]
 TRACKERS: dict[str, Callable[[], Tracked]] = {"trackio": Trackio, "tensorboard": TensorBoard}
 
@@ -202,9 +205,8 @@ def tracked(tracker: Tracker | str) -> Listener:
             raise InputError(f"unknown tracker {tracker!r}; there are {', '.join(TRACKERS)}")
         return TRACKERS[tracker]()
     if not callable(getattr(tracker, "log", None)):
-        raise InputError(
-            f"a tracker needs a method log(numbers, step), and {type(tracker).__name__} has none"
-        )
+        kind = type(tracker).__name__
+        raise InputError(f"a tracker needs a method log(numbers, step), and {kind} has none")
     return Tracked(tracker)
 
 
@@ -214,7 +216,7 @@ def line(report: Report, steps: int) -> str:
     def mean(name: str) -> str:
         values = [getattr(seed, name) for seed in report.seeds if seed.training]
         numbers = [value for value in values if value is not None]
-        return f"{sum(numbers) / len(numbers):.4f}" if numbers else "–"
+        return f"{fmean(numbers):.4f}" if numbers else "–"
 
     return (
         f"step {report.step}/{steps}  length {report.length}  loss {mean('loss')}  exact {mean('accuracy')}  "
@@ -225,9 +227,8 @@ def line(report: Report, steps: int) -> str:
 
 def clock(seconds: float) -> str:
     """Seconds as people read them: `1:05`, `2:00:10`."""
-    whole = max(0, round(seconds))
-    hours, minutes = whole // 3600, whole // 60 % 60
-    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+    minutes, left = divmod(max(0, round(seconds)), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{left:02}" if minutes >= 60 else f"{minutes}:{left:02}"
 
 
 class Window:
@@ -239,22 +240,22 @@ class Window:
 
     def add(self, readings: Readings) -> None:
         """Takes one gradient step in, without waiting for it."""
-        longest = readings.accuracy_longest
-        some = ~longest.isnan()
-        self.sums += torch.stack(
-            [
-                readings.loss.float(), readings.norm.float(), readings.accuracy.float(),
-                longest.float().nan_to_num(0.0), some.float(), torch.ones_like(readings.loss),
-            ]
-        )  # fmt: skip
+        longest, one = readings.accuracy_longest, torch.ones_like(readings.loss)
+        numbers = [
+            readings.loss,
+            readings.norm,
+            readings.accuracy,
+            longest.nan_to_num(0.0),
+            ~longest.isnan(),
+            one,
+        ]
+        self.sums += torch.stack([each.float() for each in numbers])
 
     def take(self, alive: Bool[Tensor, "S"]) -> tuple[list[list[float | None]], list[bool], int]:
         """Per seed the means of loss, norm and both accuracies; who trains; over how many steps. Empties."""
         fetched = torch.cat([self.sums, alive[None].float()]).double().cpu()
         self.sums.zero_()
         steps, longest = fetched[5], fetched[4]
-        means = torch.stack(
-            [fetched[0] / steps, fetched[1] / steps, fetched[2] / steps, fetched[3] / longest]
-        )
+        means = fetched[:4] / torch.stack([steps, steps, steps, longest])
         rows = [[x if math.isfinite(x) else None for x in column] for column in means.T.tolist()]
         return rows, fetched[6].bool().tolist(), int(steps[0])

@@ -1,50 +1,35 @@
-"""The recipes: functions that make a training run for a task and a method.
-
-| recipe | what it is for                                                                                   |
-|--------|--------------------------------------------------------------------------------------------------|
-| paper  | the paper's hyperparameters to the letter: 100k steps, lr 1e-4, lengths drawn independently         |
-| fast   | the paper's model in 8,000 steps: larger lr, shorter stages, stratified lengths, a disturbed state  |
-| quick  | one narrow banded layer and short lengths: under a minute on a CPU core                           |
-| long   | a small block that is exact far past its training lengths and says itself when it is done           |
-| chomsky | one block and schedule for the fifteen tasks of the Chomsky suite, loops and baselines           |
-"""
+"""The recipes: functions that make a training run for a task and a method. docs/training.md says what each is for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from looped import methods, registry, tasks
 from looped.errors import InputError
 from looped.methods import Method
 from looped.model.config import ModelConfig
+from looped.model.weights import Layout
 from looped.serial import override
 from looped.tasks.base import Long, Task
 from looped.tasks.families import UNIFORM
-from looped.training import start
-from looped.training.config import TrainConfig
+from looped.tasks.suites.chomsky import ChomskyTask
+from looped.training.config import TrainConfig, parse_start
 
-
-def paper_model(task: Task, method: Method) -> ModelConfig:
-    """The paper's model for a task under a method, started as the authors' code starts it.
-
-    Its vocabulary has the authors' size, though a task uses fewer ids: torch's default start depends on it.
-    """
-    if method.universal:  # not in the authors' code
-        return block_for(task, method)
-    start = "embedding" if task.paper.embedding else "linear"
-    return block_for(task, method, vocab=max(task.paper.vocab, len(task.vocab)), initialisation=start)
+if TYPE_CHECKING:
+    from looped.compiler.compiled import Compiled
 
 
 def block_for(task: Task, method: Method, **changes: object) -> ModelConfig:
     """A model of the paper's depth and heads for a task under a method, started as GPT-2 is."""
-    base = ModelConfig(
-        vocab=len(task.vocab),
-        layers=task.paper.layers * method.depth,
-        heads=task.paper.heads,
-        injection=method.injection,
-    )
+    layers, heads = task.paper.layers * method.depth, task.paper.heads
+    base = ModelConfig(vocab=len(task.vocab), layers=layers, heads=heads, injection=method.injection)
     if method.universal:  # waves of size 1 are added to the embedding, which has to be heard beside them
         base = replace(base, kind="universal", halting=method.halting, embedding_std=1.0)
     return replace(base, **changes)  # type: ignore[arg-type]
@@ -55,13 +40,19 @@ def paper(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
 
     Where text and released code differ, or the text is silent, this follows the code, except for the average of the
     weights, which the text names and no released configuration has. In the code the learning rate starts to fall one
-    interval after the last length has had its own, and an average, where there is one, starts at that step too.
+    interval after the last length has had its own, and an average, where there is one, starts at that step too. The
+    model starts as the code's does, whose vocabulary has the authors' size, though a task uses fewer ids: torch's
+    default start depends on it.
     """
+    begun: dict[str, Any] = {}  # the Universal Transformer is not in the authors' code
+    if not method.universal:
+        kind = "embedding" if task.paper.embedding else "linear"
+        begun = {"vocab": max(task.paper.vocab, len(task.vocab)), "initialisation": kind}
     return TrainConfig(
         task=registry.register(task),
         method=registry.register(method),
         recipe="paper",
-        model=paper_model(task, method),
+        model=block_for(task, method, **begun),
         seeds=seeds,
         max_length=task.paper.max_length,
         steps=100_000,
@@ -77,30 +68,20 @@ def paper(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
 CALM: dict[str, Any] = {"lr": (3e-4,), "steady": 2.0, "ema": 0.999}
 CALMER: dict[str, dict[str, Any]] = {
     "copy": {**CALM, "lr": (2e-4,), "interval": 150, "noise": 0.3},
-    "addition": {
-        **CALM,
-        "lr": (4e-4,),
-        "dwell": (200, 800, 1000, 1000, 600, 400),
-        "interval": 100,
-        "noise": 0.1,
-    },
+    "addition": {**CALM, "lr": (4e-4,), "dwell": (200, 800, 1000, 1000, 600, 400), "interval": 100, "noise": 0.1},
     "multiplication": {**CALM, "interval": 300, "noise": 0.3},
     "unique_set": {**CALM, "interval": 150, "noise": 0.3},
-}
+}  # fmt: skip
 
 
 def fast(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
     """A twelfth of the paper's steps: a larger learning rate, shorter stages, stratified lengths, a disturbed state.
 
     A row ends where its own problem does: the paper pads all to the longest of the batch and asks for every `#` there.
-
-    Rate and noise were chosen for all six tasks together, by training on about half of their lengths and looking at the
-    rest of the training range (docs/log.md): addition is learned only with noise, and the others hold farther with it.
-    Four tasks have their own (`CALMER`), found by what held them through the curriculum: no problem's gradient may grow
-    more than twofold on its way back, the weights are averaged, and the rate is lower. They hold the farther the more
-    of the steps are left once the curriculum is over. Addition stays longer at sums of two to four digits, with less
-    noise: hurried past them, one seed in five found it.
-    Models without weight tying, 20 times as deep, have no loop to disturb and keep the paper's rate.
+    Rate and noise were chosen for all six tasks together, by lengths of the training range that were left out
+    (docs/log.md). Four tasks have their own (`CALMER`): no problem's gradient may grow more than twofold on its way
+    back, the weights are averaged, and the rate is lower. Addition stays longer at sums of two to four digits: hurried
+    past them, one seed in five found it. Models without weight tying have no loop to disturb and keep the paper's rate.
     """
     steps, looped = 8_000, method.depth == 1
     disturbed = looped and not method.universal
@@ -129,20 +110,13 @@ def quick(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
     trained for: copy without it was exact at ten times the training length for one seed in four; with it copy and
     parity are for three of three. It was chosen by looking at those lengths.
     """
-    heads = 4
+    bands = () if method.universal else (2, 2, 2, 2)
+    model = block_for(task, method, layers=method.depth, width=32, heads=4, bands=bands, init_std=0.2)
     return TrainConfig(
         task=registry.register(task),
         method=registry.register(method),
         recipe="quick",
-        model=block_for(
-            task,
-            method,
-            layers=method.depth,
-            width=32,
-            heads=heads,
-            bands=() if method.universal else (2,) * heads,
-            init_std=0.2,
-        ),
+        model=model,
         seeds=seeds,
         max_length=min(10, task.paper.max_length),
         steps=1_000,
@@ -164,37 +138,31 @@ def long(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
     numbers can meet. What each part is for, and what was measured, is in docs/length.md.
     """
     if not method.adaptive or method.prediction != "fop":
-        raise InputError(
-            f"long is a recipe for methods that loop as often as a problem needs, not for {method.name}"
-        )
+        raise InputError(f"long is for methods that loop as often as a problem needs, not for {method.name}")
     return _long(task, method, seeds, task.long)
 
 
 def _long(task: Task, method: Method, seeds: tuple[int, ...], block: Long) -> TrainConfig:
     """A block of local and global heads that holds far past its training lengths and says when it is done."""
+    model = block_for(
+        task, method, layers=block.layers, heads=block.heads, width=block.width, bands=block.bands,
+        sharpen=len(block.bands) < block.heads, positions="start", halting="mark", init_std=6.4 / block.width,
+    )  # fmt: skip
     return replace(
         paper(task, method, seeds),
         recipe="long",
-        model=block_for(
-            task,
-            method,
-            layers=block.layers,
-            heads=block.heads,
-            width=block.width,
-            bands=block.bands,
-            sharpen=len(block.bands) < block.heads,
-            positions="start",
-            halting="mark",
-            init_std=6.4 / block.width,
-        ),
+        model=model,
         steps=block.steps,
         interval=block.interval,
         hold=0,
+        dwell=block.dwell,
+        max_length=block.max_length or task.paper.max_length,
         lr=(block.lr,),
         warmup=50,
         betas=(0.9, 0.98),
-        batch=32,
+        batch=block.batch,
         lengths="stratified",
+        trailing=block.trailing,
         family="mixed" if "mixed" in task.families else UNIFORM,
         loops=block.loops,
         noise=0.2,
@@ -212,16 +180,19 @@ SUITE_BLOCK = Long(
 
 
 def chomsky(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
-    """One block and schedule for all tasks of the Chomsky suite: a first proposal, not tuned yet.
+    """One block and schedule for the tasks of the Chomsky suite: a first proposal, not tuned yet.
+
+    A task that a small local block was seen to learn brings that one (`ChomskyTask.block`).
 
     The programs of the suite look one or two positions back, or at a place that they know by its content: so half of
-    the heads are local (two see one position back, two see two), half see everything, sharpened. One step for every
-    token of the question is as many as all programs need, if the carries of a product are decided by attention. Half
-    of the questions are rare ones. Methods without a loop get the same width, steps and questions, and 20 layers.
+    the heads are local, half see everything, sharpened. One step for every token of the question is as many as all
+    programs need, if the carries of a product are decided by attention. Half of the questions are rare ones. Methods
+    without a loop get the same width, steps and questions, and 20 layers.
     """
     rare = next((name for name in ("mixed", "deep") if name in task.families), "")
     if method.adaptive and method.prediction == "fop":
-        config = _long(task, method, seeds, SUITE_BLOCK)
+        own = task.block if isinstance(task, ChomskyTask) else None
+        config = _long(task, method, seeds, own or SUITE_BLOCK)
     else:
         block = SUITE_BLOCK
         model = block_for(task, method, layers=method.depth, width=block.width, heads=block.heads)
@@ -229,23 +200,6 @@ def chomsky(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
             fast(task, method, seeds), model=model, steps=block.steps, interval=block.interval, batch=32
         )
     return replace(config, recipe="chomsky", family=f"{UNIFORM}+{rare}" if rare else UNIFORM)
-
-
-def from_program(config: TrainConfig, init: str) -> TrainConfig:
-    """The same run started as `init` says; from a compiled program, in that program's own architecture.
-
-    The state of a compiled model is made of integers and thresholds between them, and it never learned to stand noise;
-    nor would weights that no training length uses stand to shrink. Both are off unless they are set again, and so is
-    what holds gradients back: what is asked of such a run is what plain training does to a program.
-    """
-    if not start.parse(init).compiled:
-        return replace(config, init=init)
-    if config.method not in ("fop-loop-adaptive", "fop-loop-adaptive-wo"):
-        raise InputError(f"a compiled program is a model of fop-loop-adaptive-wo, not of {config.method}")
-    return replace(
-        config, init=init, method="fop-loop-adaptive-wo", model=start.architecture(config.task),
-        loops=start.loops(config.task), noise=0.0, steady=0.0, weight_decay=0.0, trailing="batch",
-    )  # fmt: skip
 
 
 Recipe = Callable[[Task, Method, tuple[int, ...]], TrainConfig]
@@ -282,3 +236,71 @@ def with_fields(
         if field in own:
             raise InputError(f"{field!r} is a field of the run itself and cannot be set beside it")
     return override(config, assignments)
+
+
+# --- weights that start from a compiled program: imported here, since most runs need neither program nor compiler ----
+
+
+@cache
+def _compiled(task: str) -> Compiled:
+    from looped.compiler.compiled import compile_program
+    from looped.rasp import programs
+
+    return compile_program(programs.get(task))
+
+
+def architecture(task: str) -> ModelConfig:
+    """The model that a task's program is compiled into."""
+    return _compiled(task).config
+
+
+def program_loops(task: str) -> str:
+    """Loop steps that are enough for a task's program, as a rule of `methods.Loops`: T(n), or one more for addition."""
+    from looped.rasp import programs
+
+    program = programs.get(task)
+    question = program.example.split()
+    more = program.total(program.sizes(program.row(question).tolist())) - tasks.get(task).steps_of(question)
+    return f"T+{more}" if more > 0 else "T"
+
+
+def from_program(config: TrainConfig, init: str) -> TrainConfig:
+    """The same run started as `init` says; from a compiled program, in that program's own architecture.
+
+    The state of a compiled model is made of integers and thresholds between them, and it never learned to stand noise;
+    nor would weights that no training length uses stand to shrink. Both are off unless they are set again, and so is
+    what holds gradients back: what is asked of such a run is what plain training does to a program.
+    """
+    if not parse_start(init).compiled:
+        return replace(config, init=init)
+    if config.method not in ("fop-loop-adaptive", "fop-loop-adaptive-wo"):
+        raise InputError(f"a compiled program is a model of fop-loop-adaptive-wo, not of {config.method}")
+    return replace(
+        config, init=init, method="fop-loop-adaptive-wo", model=architecture(config.task),
+        loops=program_loops(config.task), noise=0.0, steady=0.0, weight_decay=0.0, trailing="batch",
+    )  # fmt: skip
+
+
+def check_start(config: TrainConfig) -> None:
+    """Raise if the model cannot start from what the configuration names."""
+    if not parse_start(config.init).compiled:
+        return
+    own = architecture(config.task)
+    if Layout(config.model).slots != Layout(own).slots:
+        raise InputError(
+            f"init={config.init} needs the shape of the compiled {config.task}: width {own.width}, "
+            f"{own.heads} heads; leave the model as `--init compiled` sets it"
+        )
+
+
+def first_weights(config: TrainConfig) -> Float[Tensor, "S P"]:
+    """The first weights of every seed, drawn on the CPU so that a seed means the same on every device."""
+    start = parse_start(config.init)
+    if not start.compiled:
+        return Layout(config.model).initialise(list(config.seeds))
+    check_start(config)
+    rows = _compiled(config.task).row.repeat(len(config.seeds), 1)
+    for row, seed in zip(rows, config.seeds, strict=True) if start.noise else ():
+        drawn = torch.randn(row.shape, generator=torch.Generator().manual_seed(seed))
+        row.mul_(1 + start.noise * drawn)
+    return rows

@@ -104,8 +104,8 @@ def test_such_models_are_not_for_the_kernels() -> None:
     [
         ({"running": 5}, "running heads must be between 0 and the 4 without a band, not 5"),
         ({"before_bands": (0,)}, "bands must be at most 4 widths from 1 to"),
-        ({"before": -1}, "before and relay must not be negative"),
-        ({"relay": 17}, "nor relay above the width 16"),
+        ({"before": -1}, "before must not be negative"),
+        ({"relay": 17}, "relay must be from 0 to the width 16, not 17"),
         ({"halt": 16}, "halt must name an entry of the state, 0 to 15, not 16"),
     ],
 )

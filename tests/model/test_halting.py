@@ -132,7 +132,7 @@ def test_the_mark_is_where_the_answer_begins() -> None:
     at = halting.at_mark(x, counted)
     assert at.tolist() == [[[6.0, 7.0, 8.0], [15.0, 16.0, 17.0]]]
     head = (torch.tensor([1.0, 0.0, 2.0]).view(1, 1, 1, 3), torch.full((1, 1, 1), 0.5))
-    assert halting.mark_wants(head, at).tolist() == [[22.5, 49.5]]
+    assert halting.logits(head, at).tolist() == [[22.5, 49.5]]
 
 
 def test_a_row_whose_mark_has_spoken_is_not_changed_by_later_steps() -> None:

@@ -31,6 +31,7 @@ from looped.training.recipes import make, with_fields
 ROOT = Path(__file__).parents[2]
 QUESTIONS = {
     "addition": ["1011+0110", "1+1"], "multiplication": ["11*110", "1*101"], "unique_set": ["1 4 2 2 4 3"],
+    "cycle_navigation": ["RLSLL", "R"],
 }  # fmt: skip
 ANSWER = """
 import json, sys, looped
@@ -79,9 +80,9 @@ def test_every_command_reads_a_folder(published: Path, cli: Any, tmp_path: Path)
     assert cli("compare", "copy", "--model", published, "--length", "3", "--samples", "8").code == 0
     sweep = ("--lengths", "3", "--samples", "4", "--families", "uniform", "--step-samples", "0")
     assert cli("bench", "ladder", published, *sweep, "--out", tmp_path / "sweep.json").code == 0
-    from looped.explorer import models
+    from looped.explorer import queries
 
-    assert next(iter(models.all_models([published], shipped=[]))) == "model"
+    assert next(iter(queries.all_models([published], shipped=[]))) == "model"
     assert cli("publish", published, tmp_path / "again").code == 0
     assert (tmp_path / "again" / hub.WEIGHTS).read_bytes() == (published / hub.WEIGHTS).read_bytes()
 
@@ -292,9 +293,9 @@ MALFORMED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no vocabulary": (config(vocab="left out"), "lacks the field 'vocab'"),
     "width of text": (config(width="32"), "width must be a whole number"),
     "NaN in config": (config(init_std=float("nan")), "NaN"),
-    "another width": (config(width=64), "do not fit its config.json"),
-    "a huge width": (config(width=1 << 20), "do not fit its config.json"),
-    "many layers": (config(layers=10_000), "too few for 10000 layers"),
+    "another width": (config(width=64), "do not fit its configuration"),
+    "a huge width": (config(width=1 << 20), "do not fit its configuration"),
+    "many layers": (config(layers=10_000), "says it has 10000 layers"),
     "negative seed": (config(seed=-1), "seed must not be negative"),
     "unknown task": (config(task="sorting"), "unknown task 'sorting'"),
     "huge config": (lambda f: os.truncate(f / hub.CONFIG, 1 << 40), "too large for a model's configuration"),
@@ -303,9 +304,9 @@ MALFORMED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "sparse weights": (lambda f: os.truncate(f / hub.WEIGHTS, 1 << 42), "too large for a checkpoint"),
     "padded weights": (lambda f: os.truncate(f / hub.WEIGHTS, 1 << 30), "larger than what it says"),
     "NaN": (weights(lambda t: t["readout.bias"].fill_(float("nan"))), "must hold finite numbers"),
-    "missing weight": (weights(lambda t: t.pop("readout.bias")), "readout.bias first"),
-    "foreign weight": (weights(lambda t: t.update(more=torch.zeros(2))), "more first"),
-    "turned weight": (weights(lambda t: t.update({"readout.bias": torch.zeros(3)})), "readout.bias first"),
+    "missing weight": (weights(lambda t: t.pop("readout.bias")), "'readout.bias' is of shape None"),
+    "foreign weight": (weights(lambda t: t.update(more=torch.zeros(2))), "'more' is of shape (2,), not None"),
+    "turned weight": (weights(lambda t: t.update({"readout.bias": torch.zeros(3)})), "'readout.bias' is of shape (3,)"),
     "half numbers": (weights(lambda t: t.update({k: v.half() for k, v in t.items()})), "of type float32"),
     "config is a link": (link(hub.CONFIG), "is a link to elsewhere"),
     "weights are a link": (link(hub.WEIGHTS), "is a link to elsewhere"),

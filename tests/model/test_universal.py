@@ -115,11 +115,11 @@ def test_prepared_weights_survive_being_taken_apart() -> None:
     assert len({id(t) for t in weights.tensors()}) == len(weights.tensors())
     narrow = weights.in_precision(torch.bfloat16)
     assert isinstance(narrow, PreparedUniversal)
-    assert all(m.dtype == torch.bfloat16 for pair in narrow.pairs() for m in pair)
+    assert all(matrix.dtype == torch.bfloat16 for stack, _ in narrow.looped() for matrix in stack)
     assert all(
         t.dtype == torch.float32 for t in (narrow.embed, *narrow.memory, *narrow.head, *narrow.listener)
     )
-    assert len(narrow.pairs()) == len(narrow.each_pair()) == 4 + 4 + 3
-    for (matrix, bias), layers in zip(narrow.pairs(), narrow.each_pair(), strict=True):
-        assert torch.equal(matrix, torch.stack([one for one, _ in layers]))
-        assert torch.equal(bias, torch.stack([one for _, one in layers]))
+    assert [len(stack) for stack, _ in narrow.looped()] == [2 * 4, 2 * 4, 2 * 3]
+    for stack, layers in narrow.looped():
+        for whole, *parts in zip(stack, *layers, strict=True):
+            assert torch.equal(whole, torch.stack(parts))

@@ -17,7 +17,7 @@ import looped
 from looped import InputError, tasks
 from looped.tasks import Problems, Task
 from looped.tasks.suites.chomsky import TASKS, ChomskyTask
-from looped.tasks.suites.chomsky.base import digits_used, not_zero
+from looped.tasks.suites.chomsky.context_sensitive import digits_used, not_zero
 from looped.tasks.suites.chomsky.context_sensitive import product as multiplied
 
 Agree = Callable[[Task, Problems, int], list[list[str]]]

@@ -15,9 +15,7 @@ from looped.errors import InputError
 from looped.fast.engine import Engine
 from looped.model.looped import checkpoint_weights
 from looped.training import recipes
-from looped.training.engine import restore_state, take_state
 from looped.training.plain import PlainEngine
-from looped.training.progress import Window
 from looped.training.trainer import Cadence, train
 
 STEPS = 12
@@ -98,13 +96,13 @@ def test_products_in_bf16_stay_close(tiny) -> None:
 
 def test_a_restored_engine_goes_on_bit_for_bit(tiny) -> None:
     config = tiny(ema=0.9, noise=0.1)
-    whole, window = PlainEngine(config), Window(2, torch.device("cpu"))
+    whole = PlainEngine(config)
     for _ in range(4):
         whole.step()
-    kept = {name: tensor.clone() for name, tensor in take_state(whole, window).items()}
+    kept = {name: tensor.clone() for name, tensor in whole.state().items()}
     other = PlainEngine(config)
     other.step()
-    restore_state(other, window, kept, 4)
+    other.restore(kept, 4)
     for _ in range(3):
         whole.step(), other.step()
     assert torch.equal(whole.weights, other.weights)

@@ -15,7 +15,7 @@ from torch import nn
 from looped import registry, runs
 from looped.errors import InputError
 from looped.evaluation import loading
-from looped.evaluation.length_sweep import load_models
+from looped.evaluation.loading import load_models
 from looped.model import Block
 from looped.training import cost, population, trainer
 from looped.training.config import replica_runs, replica_seed
@@ -215,7 +215,7 @@ def test_the_cost_is_that_of_all_phases(tiny) -> None:
         ({"replicas": 0}, "replicas must be at least 1"),
         ({"replicas": 2}, "hold_out must be from 1 to 3, not 0"),
         ({"replicas": 2, "hold_out": 4}, "hold_out must be from 1 to 3, not 4"),
-        ({"replicas": 2, "hold_out": 1, "refine": 1.0}, "refine from 0 to below 1"),
+        ({"replicas": 2, "hold_out": 1, "refine": 1.0}, "refine must be from 0 to below 1"),
         ({"replicas": 2, "hold_out": 1, "refine": 0.9, "steps": 2}, "leaves none for the replicas"),
         ({"replicas": 1000, "hold_out": 1}, "at most 1,024 replicas"),
         ({"replicas": 2, "hold_out": 1, "method": "fop-loop-fixed"}, "replicas are for adaptive methods"),

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from looped.errors import InputError
-from looped.evaluation import rollout
 from looped.evaluation.measure import Subject, length_grid, measure
 from looped.fast.engine import Engine
 from looped.methods import METHODS
@@ -114,11 +113,13 @@ def test_long_learns_to_say_when_it_is_done() -> None:
     subject = Subject(
         engine.task, engine.method, engine.model, weights, config.seeds, config.max_length, loops=engine.law
     )
-    for row in measure(subject, [1, 2, 3], 64, seed=1, stops=("oracle", "halt"), max_steps=9):
+    for row in measure(subject, [1, 2, 3], 64, seed=1, stops=("oracle", "halt")):
         assert row.accuracy > 0.9
         assert row.mean_steps == pytest.approx(row.length, abs=0.1)
-    late = rollout.overrun(length_grid(subject, 3, 64, seed=1, max_steps=12), 9)
-    assert float(late) > 0.9, "whoever has halted holds the answer"
+    grid = length_grid(subject, 3, 64, seed=1, max_steps=12)
+    assert float(grid.correct[:, grid.needed[0] + 8].double().mean()) > 0.9, (
+        "a row that has halted holds the answer"
+    )
 
 
 def test_long_is_for_what_loops() -> None:

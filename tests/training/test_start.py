@@ -16,10 +16,9 @@ from looped.fast.engine import Engine
 from looped.model.weights import Layout
 from looped.rasp import programs
 from looped.solve import load
-from looped.training import cost, start
-from looped.training.config import TrainConfig
-from looped.training.recipes import from_program, make
-from looped.training.start import Start
+from looped.training import cost
+from looped.training.config import Start, TrainConfig, parse_start
+from looped.training.recipes import first_weights, from_program, make
 from looped.training.trainer import Cadence, train
 
 
@@ -39,7 +38,7 @@ def small(init: str, task: str = "parity", **changes: object) -> TrainConfig:
     ],
 )
 def test_what_a_start_may_be(text: str, meant: Start) -> None:
-    assert start.parse(text) == meant
+    assert parse_start(text) == meant
 
 
 @pytest.mark.parametrize(
@@ -47,16 +46,14 @@ def test_what_a_start_may_be(text: str, meant: Start) -> None:
 )
 def test_what_a_start_may_not_be(text: str) -> None:
     with pytest.raises(InputError, match="weights start from random, compiled or compiled:NOISE"):
-        start.parse(text)
+        parse_start(text)
 
 
 def test_noise_is_a_share_of_each_weight() -> None:
     made = compile_program(programs.get("copy"))
-    plain, shaken = (
-        start.weights(text, "copy", made.config, [0, 1], "cpu") for text in ("compiled", "compiled:.1")
-    )
+    plain, shaken = (first_weights(small(text, "copy")) for text in ("compiled", "compiled:.1"))
     assert torch.equal(plain, made.row.expand(2, -1))
-    assert torch.equal(shaken, start.weights("compiled:.1", "copy", made.config, [0, 1]))
+    assert torch.equal(shaken, first_weights(small("compiled:.1", "copy")))
     assert not torch.equal(shaken[0], shaken[1])
     some = made.row != 0
     assert bool((shaken[:, ~some] == 0).all())

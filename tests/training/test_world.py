@@ -20,9 +20,9 @@ from distance import apart
 from looped import checkpoints, runs
 from looped.errors import InputError
 from looped.fast.engine import Engine
-from looped.training import world as worlds
 from looped.training.__main__ import main
 from looped.training.config import TrainConfig
+from looped.training.engine import World, find_world
 from looped.training.trainer import Cadence, train
 
 STEPS = 20
@@ -72,7 +72,7 @@ def together(target: Callable[..., None], *args: object) -> list[int | None]:
 def member(rank: int, port: int, configs: dict[str, TrainConfig], folder: Path) -> None:
     """One of two processes: trains every configuration and leaves what it found."""
     join(rank, port)
-    world, device = worlds.found(torch.device("cpu"))
+    world, device = find_world(torch.device("cpu"))
     for name, config in configs.items():
         engine = Engine(config, device, world=world)
         readings = [engine.step() for _ in range(STEPS)]
@@ -175,7 +175,7 @@ def test_a_complaint_of_the_leader_ends_them_all(tmp_path: Path) -> None:
 
 
 def test_one_process_is_a_world_of_its_own() -> None:
-    world, device = worlds.found(torch.device("cpu"), {})
+    world, device = find_world(torch.device("cpu"), {})
     tensor = torch.arange(6).view(2, 3)
     assert (world.rank, world.size, device) == (0, 1, torch.device("cpu"))
     assert torch.equal(tensor[world.rows], tensor)
@@ -189,11 +189,11 @@ def test_one_process_is_a_world_of_its_own() -> None:
 )
 def test_half_an_environment_is_refused(words: dict[str, str]) -> None:
     with pytest.raises(InputError, match="are not what torchrun sets"):
-        worlds.found(torch.device("cpu"), words)
+        find_world(torch.device("cpu"), words)
 
 
 def test_more_processes_than_rows_are_refused(tiny) -> None:
-    class Many(worlds.World):
+    class Many(World):
         size = 9
 
     with pytest.raises(InputError, match="9 processes cannot share a batch of 8"):

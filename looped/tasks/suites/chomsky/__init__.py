@@ -22,31 +22,19 @@ own and scores it; our `#` is that token (`ChomskyTask.ended`).
 from __future__ import annotations
 
 from looped.tasks.base import Task
-from looped.tasks.suites.chomsky.base import ChomskyTask
-from looped.tasks.suites.chomsky.context_free import (
-    ModularArithmeticBrackets,
-    ReverseString,
-    SolveEquation,
-    StackManipulation,
-)
-from looped.tasks.suites.chomsky.context_sensitive import (
-    BinaryAddition,
-    BinaryMultiplication,
-    BucketSort,
-    DuplicateString,
-    MissingDuplicate,
-    OddsFirst,
-    SquareRoot,
-)
-from looped.tasks.suites.chomsky.regular import CycleNavigation, EvenPairs, ModularArithmetic, ParityCheck
+from looped.tasks.suites.chomsky import context_free, context_sensitive, regular
+from looped.tasks.suites.chomsky.regular import ChomskyTask
 
 __all__ = ["TASKS", "ChomskyTask"]
 
 TASKS: dict[str, Task] = {
     kind.name: kind()
     for kind in (
-        EvenPairs, ModularArithmetic, ParityCheck, CycleNavigation,
-        StackManipulation, ReverseString, ModularArithmeticBrackets, SolveEquation,
-        DuplicateString, MissingDuplicate, OddsFirst, BinaryAddition, BinaryMultiplication, SquareRoot, BucketSort,
+        regular.EvenPairs, regular.ModularArithmetic, regular.ParityCheck, regular.CycleNavigation,
+        context_free.StackManipulation, context_free.ReverseString,
+        context_free.ModularArithmeticBrackets, context_free.SolveEquation,
+        context_sensitive.DuplicateString, context_sensitive.MissingDuplicate, context_sensitive.OddsFirst,
+        context_sensitive.BinaryAddition, context_sensitive.BinaryMultiplication,
+        context_sensitive.SquareRoot, context_sensitive.BucketSort,
     )
 }  # fmt: skip

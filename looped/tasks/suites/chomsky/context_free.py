@@ -7,22 +7,15 @@ expression apart.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
-from looped.tasks.families import BITS, UNIFORM, uniform
-from looped.tasks.padded import compacted, mirrored, within
-from looped.tasks.strings import Ids, Sizes
-from looped.tasks.suites.chomsky.base import (
-    DIGITS,
-    MODULUS,
-    ChomskyTask,
-    Flags,
-    OneTokenTask,
-    draw_symbols,
-    drawn_below,
-)
+from looped.tasks import families as draws
+from looped.tasks.families import BITS, UNIFORM, Flags, Ids, Sizes, compacted, mirrored, uniform, within
+from looped.tasks.suites.chomsky.regular import DIGITS, LOCAL, MODULUS, ChomskyTask, OneTokenTask
 
 POP, PUSH0, PUSH1 = "POP", "PUSH0", "PUSH1"
 UNKNOWN, EQUALS = "x", "="
@@ -31,9 +24,10 @@ UNKNOWN, EQUALS = "x", "="
 class ReverseString(ChomskyTask):
     """The bits backwards."""
 
-    level = "context-free"
     symbols = BITS
     example = "0111"
+    # The first bit has 2n - 1 places to go, two at a step: with n steps what is learned does not hold past training.
+    block = replace(LOCAL, loops="2q", max_length=14, steps=1_500, interval=60, batch=16, trailing="own")
 
     def answers(self, question: Ids, lengths: Sizes) -> tuple[Ids, Sizes]:
         """Each row turned round."""
@@ -47,7 +41,6 @@ class ReverseString(ChomskyTask):
 class StackManipulation(ChomskyTask):
     """What is left of a stack of bits (bottom first) after POP, PUSH0, PUSH1: top first."""
 
-    level = "context-free"
     symbols = (*BITS, POP, PUSH0, PUSH1)
     families = (UNIFORM, "mixed", "pops")
     ended = True
@@ -56,9 +49,9 @@ class StackManipulation(ChomskyTask):
     def draw(self, family: str, lengths: Sizes, size: int, generator: Generator) -> Ids:
         """A stack of 1 to n - 1 bits, then actions: `pops` are POP only, `mixed` has its own share of each."""
         rows, pop = len(lengths), self.vocab.id(POP)
-        bits = 1 + drawn_below((lengths - 1).clamp(min=1), generator)[:, None]
+        bits = 1 + draws.drawn_below((lengths - 1).clamp(min=1), generator)[:, None]
         stack = uniform(rows, size, generator)
-        actions = draw_symbols("mixed" if family == "mixed" else UNIFORM, rows, size, generator, 3)
+        actions = draws.draw_symbols("mixed" if family == "mixed" else UNIFORM, rows, size, generator, 3)
         actions = torch.zeros_like(actions) if family == "pops" else actions
         return torch.where(torch.arange(size, device=lengths.device) < bits, stack, actions + pop)
 
@@ -97,7 +90,6 @@ class StackManipulation(ChomskyTask):
 class ModularArithmeticBrackets(OneTokenTask):
     """The value modulo 5 of an expression with +, -, unary - and brackets around every pair."""
 
-    level = "context-free"
     symbols = (*DIGITS, "+", "-", "(", ")")
     families = (UNIFORM, "deep", "minus")
     example = "((1-4)+(-2))"
@@ -143,8 +135,7 @@ class ModularArithmeticBrackets(OneTokenTask):
                 waiting.append(item)
             elif token == ")":
                 at = max((i for i, part in enumerate(waiting) if part == "("), default=-1)
-                inner = waiting[at + 1 :]
-                combined = _combined(inner)
+                combined = _combined(waiting[at + 1 :])
                 if at < 0 or combined is None:
                     raise self.refused(
                         "a pair of brackets holds one expression, or two with a sign between them"
@@ -179,7 +170,7 @@ class SolveEquation(ModularArithmeticBrackets):
         expression = super().draw(family, shorter, size, generator)
         expression = torch.where(within(shorter, size), expression, self.vocab.eos)
         places = torch.arange(size, device=lengths.device)
-        start = drawn_below(shorter, generator)[:, None]
+        start = draws.drawn_below(shorter, generator)[:, None]
         distance = torch.where(expression < MODULUS, (places - start) % shorter[:, None], size)
         value = super().classes(expression, shorter)[:, None]
         hidden = torch.where(places == distance.argmin(1, keepdim=True), self.vocab.id(UNKNOWN), expression)
@@ -224,11 +215,9 @@ def draw_expressions(family: str, lengths: Sizes, size: int, generator: Generato
     plus, minus, opening, closing = ids
     rows, device = len(lengths), lengths.device
     places = torch.arange(size, device=device)
-    sign = (
-        plus + uniform(rows, size, generator)
-        if family != "minus"
-        else torch.full((rows, size), minus, device=device)
-    )
+    sign = torch.full((rows, size), minus, device=device)
+    if family != "minus":
+        sign = plus + uniform(rows, size, generator)
     u = torch.rand(rows, size, generator=generator, device=device, dtype=torch.float64)
     tokens = uniform(rows, size, generator, MODULUS)
     spans = torch.where(places == 0, lengths[:, None], 0)
@@ -243,9 +232,8 @@ def draw_expressions(family: str, lengths: Sizes, size: int, generator: Generato
     for _ in range((size - 1) // 4):
         splits, left = spans >= 5, left_of(spans)
         whole = torch.where(splits, spans, whole)
-        target = torch.where(
-            splits.repeat(1, 2), torch.cat([(places + 1).expand_as(left), places + 2 + left], 1), size
-        )
+        starts = torch.cat([(places + 1).expand_as(left), places + 2 + left], 1)
+        target = torch.where(splits.repeat(1, 2), starts, size)
         parts = torch.cat([left, spans - 3 - left], 1)
         spans = pad(torch.where(splits, 0, spans), (0, 1)).scatter(1, target, parts)[:, :size]
     splits = whole > 0

@@ -9,26 +9,15 @@ import math
 from typing import ClassVar
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
+from looped.tasks import families as draws
 from looped.tasks.arithmetic import added
-from looped.tasks.families import BIT_FAMILIES, BITS, CARRY_FAMILIES, UNIFORM
-from looped.tasks.padded import filled, joined, mirrored, within
-from looped.tasks.strings import Ids, Sizes
-from looped.tasks.suites.chomsky.base import (
-    DIGITS,
-    SYMBOL_FAMILIES,
-    ChomskyTask,
-    OneTokenTask,
-    digits_used,
-    draw_symbols,
-    drawn_below,
-    not_zero,
-    taken,
-)
+from looped.tasks.families import BITS, UNIFORM, Ids, Sizes, filled, mirrored, within
 from looped.tasks.suites.chomsky.context_free import ReverseString
+from looped.tasks.suites.chomsky.regular import DIGITS, ChomskyTask, OneTokenTask
 
 MISSING, FILLER = "_", "-"
 
@@ -36,7 +25,6 @@ MISSING, FILLER = "_", "-"
 class DuplicateString(ReverseString):
     """The bits twice."""
 
-    level = "context-sensitive"
     example = "0110"
 
     def answer_size(self, length: int) -> int:
@@ -45,7 +33,7 @@ class DuplicateString(ReverseString):
 
     def answers(self, question: Ids, lengths: Sizes) -> tuple[Ids, Sizes]:
         """The row after itself."""
-        return joined([(question, lengths)] * 2, 2 * question.shape[1], 0), 2 * lengths
+        return draws.joined([(question, lengths)] * 2, 2 * question.shape[1], 0), 2 * lengths
 
     def answer(self, question: list[str]) -> list[str]:
         """Twice."""
@@ -55,7 +43,6 @@ class DuplicateString(ReverseString):
 class OddsFirst(ReverseString):
     """Every second bit, then the others."""
 
-    level = "context-sensitive"
     example = "011010"
 
     def answers(self, question: Ids, lengths: Sizes) -> tuple[Ids, Sizes]:
@@ -72,16 +59,15 @@ class OddsFirst(ReverseString):
 class MissingDuplicate(OneTokenTask):
     """The bit that is missing (_) from a string written twice; an odd length ends with the filler -."""
 
-    level = "context-sensitive"
     symbols = (*BITS, MISSING, FILLER)
     example = "01100_10"
 
     def draw(self, family: str, lengths: Sizes, size: int, generator: Generator) -> Ids:
         """A string twice with one place blanked; `1` where n = 1."""
         places, half = torch.arange(size, device=lengths.device), (lengths // 2)[:, None]
-        bits = draw_symbols(family, len(lengths), size, generator)
+        bits = draws.draw_symbols(family, len(lengths), size, generator)
         twice = bits.gather(1, torch.where(places < half, places, places - half).clamp(min=0))
-        blank = drawn_below((2 * half).clamp(min=1), generator)
+        blank = draws.drawn_below((2 * half).clamp(min=1), generator)
         twice = torch.where(places == blank, self.vocab.id(MISSING), twice)
         ended = torch.where(places < 2 * half, twice, self.vocab.id(FILLER))
         return torch.where(lengths[:, None] == 1, 1, ended)
@@ -118,10 +104,9 @@ class MissingDuplicate(OneTokenTask):
 class BucketSort(ChomskyTask):
     """The symbols 0 to 4, sorted."""
 
-    level = "context-sensitive"
     symbols = DIGITS
     drawn = (0, len(DIGITS))
-    families = SYMBOL_FAMILIES
+    families = draws.SYMBOL_FAMILIES
     example = "421302214"
 
     def answers(self, question: Ids, lengths: Sizes) -> tuple[Ids, Sizes]:
@@ -136,36 +121,58 @@ class BucketSort(ChomskyTask):
 # --- numbers ---------------------------------------------------------------------------------------------------
 
 
+def not_zero(bits: Ids, lengths: Sizes, generator: Generator) -> Ids:
+    """Random bits changed so that no row's number is 0 and all others of its length are equally likely.
+
+    The first 1 stands at place k with probability 2^-(k+1) / (1 - 2^-n); what follows it stays.
+    """
+    u = torch.rand(len(lengths), generator=generator, device=generator.device, dtype=torch.float64)
+    first = (-torch.log2(1 - u * (1 - torch.exp2(-lengths.double())))).long()
+    first = torch.minimum(first, lengths - 1)[:, None]
+    places = torch.arange(bits.shape[1], device=bits.device)
+    return torch.where(places == first, 1, torch.where(places < first, 0, bits))
+
+
+def digits_used(bits: Ids) -> Sizes:
+    """Digits of each number without leading zeros, at least one; least significant digit first."""
+    places = torch.arange(1, bits.shape[1] + 1, device=bits.device)
+    return (places * bits).amax(1).clamp(min=1)
+
+
+def taken(values: Ids, at: Int[Tensor, "B K"], inside: Bool[Tensor, "B K"]) -> Int[Tensor, "B K"]:
+    """The values at these places where `inside` holds, 0 elsewhere."""
+    return torch.where(inside, values.gather(1, at.clamp(0, values.shape[1] - 1)), 0)
+
+
 class BinaryAddition(ChomskyTask):
     """The sum of two binary numbers of any lengths, least significant digit first."""
 
-    level = "context-sensitive"
     symbols = (*BITS, "+")
-    families: ClassVar[tuple[str, ...]] = BIT_FAMILIES + CARRY_FAMILIES
+    families: ClassVar[tuple[str, ...]] = draws.BIT_FAMILIES + draws.CARRY_FAMILIES
     ended = True
     sign = "+"
     example = "01001+011"
 
     def draw(self, family: str, lengths: Sizes, size: int, generator: Generator) -> Ids:
         """Two numbers and the sign between them; one number where n < 3."""
-        digits = 1 + drawn_below((lengths - 2).clamp(min=1), generator)
+        digits = 1 + draws.drawn_below((lengths - 2).clamp(min=1), generator)
         digits = torch.where(lengths < 3, lengths, digits)
         others = (lengths - 1 - digits).clamp(min=0)
         first, second = self._numbers(family, digits, others, size, generator)
         sign = torch.full_like(lengths, self.vocab.id(self.sign))[:, None]
         parts = [(first, digits), (sign, (others > 0).long()), (second, others)]
-        return joined(parts, size, 0)
+        return draws.joined(parts, size, 0)
 
     def _numbers(
         self, family: str, digits: Sizes, others: Sizes, size: int, generator: Generator
     ) -> tuple[Ids, Ids]:
-        if family not in CARRY_FAMILIES:
-            first, second = (draw_symbols(family, len(digits), size, generator) for _ in range(2))
+        if family not in draws.CARRY_FAMILIES:
+            first, second = (draws.draw_symbols(family, len(digits), size, generator) for _ in range(2))
             if family != UNIFORM:
                 return first, second
             return not_zero(first, digits, generator), not_zero(second, others.clamp(min=1), generator)
         # Every place passes a carry on: digits that both have differ, digits that one has are 1.
-        drawn, both = draw_symbols(UNIFORM, len(digits), size, generator), torch.minimum(digits, others)
+        drawn, both = draws.draw_symbols(UNIFORM, len(digits), size, generator), torch.minimum(digits, others)
         first, second = filled(drawn, both, 1), filled(1 - drawn, both, 1)
         if family == "carry":  # and one comes from the lowest
             first[:, 0] = second[:, 0] = 1
@@ -208,9 +215,9 @@ class BinaryMultiplication(BinaryAddition):
     """The product of two binary numbers of any lengths, least significant digit first."""
 
     symbols = (*BITS, "×")
-    families = BIT_FAMILIES
+    families = draws.BIT_FAMILIES
     sign = "×"
-    spellings = {"*": "×"}  # noqa: RUF012 - a constant of the class, declared as one in `ChomskyTask`
+    spellings = {"*": "×"}  # noqa: RUF012 - a constant of the class, declared as one in `Task`
     steps_formula = "2n"
     example = "01001*011"
 
@@ -234,8 +241,7 @@ class BinaryMultiplication(BinaryAddition):
 class SquareRoot(ReverseString):
     """The whole part of the square root of a binary number, both most significant digit first."""
 
-    level = "context-sensitive"
-    families = (*BIT_FAMILIES, "squares")
+    families = (*draws.BIT_FAMILIES, "squares")
     example = "100101"
 
     def answer_size(self, length: int) -> int:
@@ -244,19 +250,18 @@ class SquareRoot(ReverseString):
 
     def draw(self, family: str, lengths: Sizes, size: int, generator: Generator) -> Ids:
         """Numbers that are not 0; `squares` are squares and the numbers right below them."""
-        bits = draw_symbols(UNIFORM if family == "squares" else family, len(lengths), size, generator)
+        bits = draws.draw_symbols(UNIFORM if family == "squares" else family, len(lengths), size, generator)
         if family == "squares":
             root = not_zero(bits, lengths // 2, generator) * within(lengths // 2, size)
-            less = pad(draw_symbols(UNIFORM, len(lengths), 1, generator), (0, size - 1))
+            less = pad(draws.draw_symbols(UNIFORM, len(lengths), 1, generator), (0, size - 1))
             square = 1 - added(1 - product(root, root)[:, :size], less * root.amax(1, keepdim=True))
             return mirrored(square, lengths)
         return not_zero(bits, lengths, generator) if family == UNIFORM else bits
 
     def answers(self, question: Ids, lengths: Sizes) -> tuple[Ids, Sizes]:
         """The schoolbook's: pair after pair of digits is taken down; a digit is 1 if 4·root + 1 can be taken away."""
-        number = pad(
-            mirrored(filled(question, lengths, 0), lengths) * within(lengths, question.shape[1]), (0, 1)
-        )
+        inside = within(lengths, question.shape[1])
+        number = pad(mirrored(question, lengths) * inside, (0, 1))
         size = self.answer_size(question.shape[1])
         rest = number.new_zeros(len(lengths), size + 4)
         root = torch.zeros_like(rest)
