@@ -11,6 +11,7 @@ it here (`declare`); this file knows none of them.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import importlib.util
@@ -162,9 +163,8 @@ def register(part: Any, name: str | None = None, kind: str | None = None) -> str
 def names(word: str) -> list[str]:
     """Every name that a list of this kind shows: the package's own, entry points, what was registered."""
     kind = KINDS[word]
-    return list(
-        dict.fromkeys([*kind.listed, *(point.name for point in entry_points(group=kind.group)), *kind.known])
-    )
+    installed = (point.name for point in entry_points(group=kind.group))
+    return list(dict.fromkeys([*kind.listed, *installed, *kind.known]))
 
 
 def named_files() -> list[str]:
@@ -220,23 +220,18 @@ def label(name: str) -> str:
 
 
 def _kind_of(part: Any) -> str:
+    abstract = inspect.isclass(part) and inspect.isabstract(part)
     for word, kind in KINDS.items():
-        if word not in ("block", "recipe", "model") and _is_of(kind, part):
-            return word
+        if word in ("block", "recipe", "model") or abstract:
+            continue
+        with contextlib.suppress(TypeError):
+            if kind.accept(part) is not None:
+                return word
     if isinstance(part, FunctionType) and len(inspect.signature(part).parameters) == RECIPE_PARAMETERS:
         return "recipe"
     if callable(part):
         return "block"
     raise InputError(f"{part!r:.60} is none of {', '.join(KINDS)}")
-
-
-def _is_of(kind: PartKind, part: Any) -> bool:
-    if inspect.isclass(part) and inspect.isabstract(part):
-        return False
-    try:
-        return kind.accept(part) is not None
-    except TypeError:
-        return False
 
 
 def _same(part: Any, other: Any) -> bool:

@@ -28,29 +28,22 @@ def is_text(value: object) -> bool:
     return isinstance(value, str) and len(value) <= 200 and value.isprintable()
 
 
-def is_whole(value: object) -> bool:
-    """Whether a value is a whole number of a size that can be drawn."""
-    return type(value) is int and abs(value) <= 10**9
+def whole(least: int, most: int) -> Check:
+    """A whole number within these bounds."""
+    return lambda value: type(value) is int and least <= value <= most
 
 
-def is_count(value: object) -> bool:
-    """Whether a value is a whole number from 0 on."""
-    return type(value) is int and 0 <= value < serial.LARGEST_WHOLE
+def within(least: float, most: float) -> Check:
+    """A number within these bounds."""
+    return lambda value: type(value) in (int, float) and least <= value <= most
 
 
-def is_positive(value: object) -> bool:
-    """Whether a value is a whole number from 1 on: a length, a number of samples."""
-    return is_count(value) and value != 0
-
-
-def is_number(value: object) -> bool:
-    """Whether a value is a number of a size that can be drawn."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e9
-
-
-def is_share(value: object) -> bool:
-    """Whether a value is a number from 0 to 1."""
-    return is_number(value) and 0 <= value <= 1  # type: ignore[operator]
+DRAWN, COUNTED = 10**9, serial.LARGEST_WHOLE - 1  # the largest number that can be drawn, or stored
+is_whole, is_number = whole(-DRAWN, DRAWN), within(-DRAWN, DRAWN)
+is_share = within(0, 1)
+is_count = whole(0, COUNTED)
+is_positive = whole(1, COUNTED)  # a length, a number of samples
+_is_drawn = whole(1, DRAWN)
 
 
 def optional(check: Check) -> Check:
@@ -74,12 +67,15 @@ def fits(item: object, checks: Checks) -> bool:
 
 
 # --- rows --------------------------------------------------------------------------------------------------
-NEEDED: Checks = {"task": is_text, "method": is_text, "length": is_whole, "accuracy": is_number}
-FURTHER: Checks = {
-    "recipe": is_text, "stop": is_text, "family": is_text, "variant": is_text,
-    "step": is_whole, "chosen": is_whole, "surprise": is_number,
+ROW: Checks = {
+    "task": is_text, "method": is_text, "length": is_whole, "accuracy": is_number, "recipe": optional(is_text),
+    "stop": optional(is_text), "family": optional(is_text), "variant": optional(is_text),
+    "step": optional(is_whole), "chosen": optional(is_whole), "surprise": optional(is_number),
 }  # fmt: skip
-TRAINING: Checks = {"step": is_whole, "seed": is_whole, "loss": is_number, "accuracy": is_share}
+TRAINING: Checks = {
+    "step": optional(is_whole), "seed": optional(is_whole), "loss": optional(is_number),
+    "accuracy": optional(is_share),
+}  # fmt: skip
 
 
 def read_rows(paths: Sequence[Path]) -> tuple[list[Json], dict[str, int]]:
@@ -91,8 +87,8 @@ def read_rows(paths: Sequence[Path]) -> tuple[list[Json], dict[str, int]]:
         found = whole.get("rows") if isinstance(whole, dict) else None
         if not isinstance(found, list) or not list_of(an(dict))(found):
             raise InputError(f'{path} is no file of results: it has no list of "rows"')
-        for row in found:
-            _check_row(row, path)
+        if why := next(filter(None, map(_fault, found)), ""):
+            raise InputError(f"{path} is no file of results: {why}")
         rows += found
         trained |= _trained(whole.get("provenance"))
     if not rows:
@@ -111,8 +107,7 @@ def read_metrics(path: Path) -> list[Json]:
             if number == len(lines):
                 break
             raise
-        told = isinstance(row, dict) and row.keys() >= TRAINING.keys()
-        known = told and fits(row, {field: optional(check) for field, check in TRAINING.items()})
+        known = isinstance(row, dict) and row.keys() >= TRAINING.keys() and fits(row, TRAINING)
         if not isinstance(row, dict) or (row.get("kind") == "training" and not known):
             raise InputError(f"line {number} of {path} is no line of a run's metrics")
         rows.append(row)
@@ -139,16 +134,14 @@ def _parsed(path: Path) -> Any:
         return {"rows": [serial.parse(line, str(path)) for line in lines]}
 
 
-def _check_row(row: Json, path: Path) -> None:
-    checks = {**NEEDED, **{field: optional(check) for field, check in FURTHER.items()}}
-    odd = next((field for field, check in checks.items() if not check(row.get(field))), None)
-    why = "" if odd is None else f"a row has no valid {odd!r}"
-    if not why and not is_share(row["accuracy"]):
-        why = "an accuracy lies outside 0 to 1"
-    if not why and row["length"] < 1:
-        why = "a length lies below 1"
-    if why:
-        raise InputError(f"{path} is no file of results: {why}")
+def _fault(row: Json) -> str:
+    """Why a row cannot be drawn; empty if it can."""
+    for field, check in ROW.items():
+        if not check(row.get(field)):
+            return f"a row has no valid {field!r}"
+    if not is_share(row["accuracy"]):
+        return "an accuracy lies outside 0 to 1"
+    return "a length lies below 1" if row["length"] < 1 else ""
 
 
 def _trained(provenance: Any) -> dict[str, int]:
@@ -164,13 +157,12 @@ def _trained(provenance: Any) -> dict[str, int]:
 
 
 # --- length sweeps -----------------------------------------------------------------------------------------
-_is_drawn = optional(lambda value: is_whole(value) and value > 0)
 _REACH: Checks = {
-    "stop": is_text, "inputs": is_text, "L99": _is_drawn, "L999": _is_drawn, "L99_ended_by": optional(an(dict)),
+    "stop": is_text, "inputs": is_text, "L99": optional(_is_drawn), "L999": optional(_is_drawn),
+    "L99_ended_by": optional(an(dict)),
 }  # fmt: skip
 _SUMMARY: Checks = {
-    "task": is_text, "run": is_text, "trained": lambda n: is_whole(n) and n > 0,
-    "paper": lambda n: is_whole(n) and n > 0, "lengths": list_of(lambda n: is_whole(n) and n > 0),
+    "task": is_text, "run": is_text, "trained": _is_drawn, "paper": _is_drawn, "lengths": list_of(_is_drawn),
     "reach": list_of(lambda entry: fits(entry, _REACH)),
 }  # fmt: skip
 
@@ -191,6 +183,15 @@ def read_length_sweeps(paths: Sequence[Path]) -> list[Json]:
     if not found:
         raise InputError("there is no length sweep to draw in " + ", ".join(map(str, paths)))
     return found
+
+
+def reach_text(entry: Mapping[str, Any], level: str = "L99", nowhere: str = "–") -> str:
+    """`500`, `≥ 200` where the next length was not measured, `–` or `?` where not even the first holds."""
+    end = entry[f"{level}_ended_by"]
+    open_end = end is not None and end.get("accuracy") is None
+    if entry[level] is None:
+        return "?" if open_end else nowhere
+    return f"≥ {entry[level]}" if open_end else str(entry[level])
 
 
 # --- how sure a measured accuracy is -------------------------------------------------------------------------

@@ -81,7 +81,9 @@ class Run:
         self._claim()
         self._lock = _lock(folder)
         try:
-            self._clean()
+            for name, path in checkpoints.temporary_files(folder):
+                if OWN.fullmatch(name):  # left half written by a killed process: no other one writes here now
+                    path.unlink(missing_ok=True)
             self._settle()
             self._metrics = self._open_metrics()
         except BaseException:
@@ -114,12 +116,6 @@ class Run:
                 )
         with checkpoints.disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
-
-    def _clean(self) -> None:
-        """Remove what a killed process left half written; no other process writes a run's files now."""
-        for name, path in checkpoints.temporary_files(self.folder):
-            if OWN.fullmatch(name):
-                path.unlink(missing_ok=True)
 
     def _settle(self) -> None:
         """Writes the configuration into a new folder, or compares it with the one that is there."""
@@ -289,39 +285,39 @@ def load_seed(path: Path) -> Trained:
     """One seed's checkpoint, verified; a file whose numbers are shorter than float32 says so as `stored`."""
     if path.name == hub.WEIGHTS and checkpoints.header(path).get("format") != SEED_KIND:
         return load_published(path.parent)
-    stored, own_block = "float32", False
+
+    dtype: torch.dtype | None = None  # of the stock block's numbers; another one's may be of any
 
     def check(metadata: Metadata, shapes: Shapes) -> None:
-        nonlocal stored, own_block
-        config = _config_in(metadata)
-        own_block = bool(config.block)
-        if not own_block:  # of another block only the block itself knows the shapes
+        nonlocal dtype
+        config, stored = _config_in(metadata), metadata.get("stored", "float32")
+        if not config.block:  # of another block only the block itself knows the shapes
             check_shapes(config.model, shapes)
         if number(metadata, "seed") is None or number(metadata, "step") is None:
             raise InputError("it does not say its seed and step")
-        stored = metadata.get("stored", stored)
         if stored not in STORED:
             raise InputError(f"its numbers must be of type {' or '.join(STORED)}")
+        dtype = None if config.block else STORED[stored]
 
     def verify(tensors: Mapping[str, Tensor]) -> None:
-        if own_block:  # of any type that the block has
-            for dtype in {tensor.dtype for tensor in tensors.values()}:
-                check_numbers({k: v for k, v in tensors.items() if v.dtype == dtype}, dtype)
-        else:
-            check_numbers(tensors, STORED[stored])
+        for name, tensor in tensors.items():
+            check_numbers({name: tensor}, dtype or tensor.dtype)
 
     metadata, tensors = checkpoints.load(path, SEED_KIND, check, verify)
-    config = _config_in(metadata)
-    seed, step, commit = int(metadata["seed"]), int(metadata["step"]), metadata.get("commit")
-    if config.block:
-        row = torch.cat([tensors[name].flatten().float() for name in sorted(tensors)])
-        return Trained(config, seed, step, row, commit, tensors)
-    return Trained(config, seed, step, Layout(config.model).from_dict(tensors), commit)
+    found = int(metadata["seed"]), int(metadata["step"])
+    return _trained(_config_in(metadata), *found, metadata.get("commit"), tensors)
+
+
+def _trained(
+    config: TrainConfig, seed: int, step: int, commit: str | None, tensors: Mapping[str, Tensor]
+) -> Trained:
+    if not config.block:
+        return Trained(config, seed, step, Layout(config.model).from_dict(tensors), commit)
+    row = torch.cat([tensors[name].flatten().float() for name in sorted(tensors)])
+    return Trained(config, seed, step, row, commit, tensors)
 
 
 # --- published models (`looped.model.hub`) ----------------------------------------------------------------------
-
-
 def facts_of(trained: Trained) -> HubFacts:
     """What a published model says of its training."""
     settings = serial.to_json(trained.config)
@@ -351,20 +347,17 @@ def load_published(folder: Path) -> Trained:
             f"{folder} names no task, so it cannot be asked questions: save it with config={{'task': …}}, or load "
             "the module with LoopedTransformer.from_pretrained"
         )
-    settings = {each.name: getattr(facts, each.name) for each in fields(HubFacts)}
-    own = {each.name for each in fields(TrainConfig)} & settings.keys()
-    data = {**facts.training, **{name: settings[name] for name in own}, "model": serial.to_json(model)}
+    names = {each.name for each in fields(HubFacts)} & {each.name for each in fields(TrainConfig)}
+    own = {name: getattr(facts, name) for name in names}
+    data = {**facts.training, **own, "model": serial.to_json(model)}
     config = serial.from_json(TrainConfig, data, str(folder / hub.CONFIG))
-    found = facts.seed, facts.step
     if config.block:  # only the block itself knows its shapes
         tensors = hub.read_weights(folder, model, lambda shapes: None, own_block=True)
-        row = torch.cat([tensors[name].flatten().float() for name in sorted(tensors)])
-        return Trained(config, *found, row, facts.commit, tensors)
-    if model.kind == "decoder":
+    elif model.kind == "decoder":
         tensors = checkpoint_weights(LoopedTransformer.from_pretrained(folder))
     else:
         tensors = hub.read_weights(folder, model, lambda shapes: check_shapes(model, shapes))
-    return Trained(config, *found, Layout(model).from_dict(tensors), facts.commit)
+    return _trained(config, facts.seed, facts.step, facts.commit, tensors)
 
 
 def last_evaluation(folder: Path, seed: int) -> list[dict[str, Any]]:

@@ -111,12 +111,8 @@ def to_text(value: object) -> str:
 def differences(old: object, new: object) -> list[str]:
     """Every field that differs, with both values: `["lr: [0.0001] → [0.0003]"]`."""
     before, after = dict(leaves(to_json(old))), dict(leaves(to_json(new)))
-    paths = [*before, *(path for path in after if path not in before)]
-    return [
-        f"{path}: {_shown(before.get(path))} → {_shown(after.get(path))}"
-        for path in paths
-        if before.get(path) != after.get(path)
-    ]
+    odd = [path for path in before | after if before.get(path) != after.get(path)]
+    return [f"{path}: {_shown(before.get(path))} → {_shown(after.get(path))}" for path in odd]
 
 
 def leaves(data: Json, path: str = "") -> Iterator[tuple[str, object]]:
@@ -147,19 +143,13 @@ def _dataclass(kind: Any, data: object, path: str, what: str) -> Any:
     if not isinstance(data, dict):
         raise InputError(f"{what}: {path or 'it'} must be an object of fields, not {_shown(data)}")
     hints = get_type_hints(kind)
-    unknown = [str(key) for key in data if key not in hints]
-    if unknown:
-        field = unknown[0][:40]
-        raise InputError(f"{what} has an unknown field {_join(path, field)!r}; {_known(field, list(hints))}")
-    missing = [
-        field.name
-        for field in dataclasses.fields(kind)
-        if field.name not in data
-        and field.default is dataclasses.MISSING
-        and field.default_factory is dataclasses.MISSING
-    ]
-    if missing:
-        raise InputError(f"{what} lacks the field {_join(path, missing[0])!r}")
+    if unknown := [str(key)[:40] for key in data if key not in hints]:
+        known = _known(unknown[0], list(hints))
+        raise InputError(f"{what} has an unknown field {_join(path, unknown[0])!r}; {known}")
+    for field in dataclasses.fields(kind):
+        defaults = {field.default, field.default_factory}
+        if field.name not in data and defaults == {dataclasses.MISSING}:
+            raise InputError(f"{what} lacks the field {_join(path, field.name)!r}")
     values = {key: _value(hints[key], item, _join(path, key), what) for key, item in data.items()}
     try:
         return kind(**values)
@@ -230,13 +220,8 @@ def _from_text(kind: Any, text: str, path: str) -> object:
     return text
 
 
-_NAMES = {
-    int: "a whole number",
-    float: "a finite number",
-    bool: "true or false",
-    str: "a text",
-    dict: "an object of fields",
-}
+_NAMES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text",
+          dict: "an object of fields"}  # fmt: skip
 
 
 def _join(path: str, key: str) -> str:

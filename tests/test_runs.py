@@ -273,7 +273,7 @@ def test_foreign_metadata(seed_file: Path, changes: dict[str, str], complaint: s
         ({"before": 10**4}, "says it has 10002 layers"),
         ({"width": 10**6}, "weights do not fit"),
         ({"width": 18}, "weights do not fit"),
-        ({"positions": "learned"}, "weights do not fit its configuration, position first"),
+        ({"positions": "learned"}, "weights do not fit its configuration: 'position' is of shape None"),
     ],
 )
 def test_weights_that_do_not_fit_their_configuration(

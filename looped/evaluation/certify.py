@@ -14,6 +14,9 @@ cover the states of a class. Exact: no other neighbourhood can arise. Computed: 
 clusters, and every cluster is read and halts right out to its radius. Measured, no theorem: states between the centres
 are mapped into clusters too, in questions of 60 tokens and along histories that grow by hundreds of tokens.
 
+A step is taken of pairs of states here, whatever row they stand in, and of none twice: that is no row in a loop, which
+`rollout.Rollout` would walk.
+
 Shapes: N neighbourhoods, M of them or of clusters, C classes, D width, V vocabulary.
 """
 

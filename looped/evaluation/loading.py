@@ -1,10 +1,17 @@
 """Trained runs, ready to measure: all seeds of a folder stacked, or one seed's file.
 
-Also what every measurement is asked for: lengths as people type them, and the precision of matrix products.
+A length sweep measures several models (`load_models`), each of all seeds that belong together:
+
+    runs/copy-fop-loop-adaptive-long     a folder: all its seeds
+    runs/x/seed-0.safetensors …          files: seeds of one folder and configuration belong together
+    runs/copy-0-4 runs/copy-5-9          folders whose configurations differ in seeds alone: one model of ten seeds
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +21,24 @@ import torch
 
 from looped import methods, registry, runs, serial, tasks
 from looped.errors import InputError
-from looped.evaluation import decode
-from looped.evaluation.measure import Subject, draw_batches, length_grid, oracle_steps
+from looped.evaluation import decode, measure
+from looped.evaluation.measure import Subject
+from looped.evaluation.stopping import Rule
 from looped.model.looped import LoopedTransformer
 from looped.model.seeds import ModuleStack, ModuleWeights, SeedModel, SeedWeights
+from looped.result_files import Json
 from looped.runs import Trained
 from looped.tasks.base import LONGEST
+from looped.tasks.families import UNIFORM
 from looped.training.config import TrainConfig, product_dtype
 
 Precision = Literal["fp32", "bf16", "trained"]
+Kind = Literal[
+    "accuracy", "steps", "halting"
+]  # by length and rule; after every loop step; what was discovered
 LARGEST_SEED = 2**31 - 1  # of test problems
+# Fields that configurations did not have at first, at their defaults: a swept model's key stays what it was.
+NEWER = {"block": "", "late_family": "", "replicas": 1, "hold_out": 0, "refine": 0.25, "stack": 0}
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,27 @@ class LoadedRun:
             "config": serial.to_json(first.config),
         }
 
+    def rows(
+        self, kind: Kind, length: int, samples: int, *, seed: int, stops: Sequence[str | Rule], family: str = UNIFORM
+    ) -> list[Json]:  # fmt: skip
+        """What is measured at one length: rows by rule and seed, or by seed and loop step."""
+        if kind == "steps":
+            return measure.curve(self.subject, length, samples, seed=seed, family=family)
+        if kind == "accuracy":
+            found = measure.measure(self.subject, [length], samples, seed=seed, stops=stops, family=family)
+            return [row.as_dict() for row in found]
+        rows = measure.discover(self.subject, length, samples, seed=seed, stops=stops, family=family)
+        named = variant(self.seeds[0].config)
+        return [{**row, "variant": named} for row in rows] if named else rows
+
+
+def variant(config: TrainConfig) -> str:
+    """What a run changes about its method's number of steps: `ponder`, `q..2q`, `2q best`; mostly nothing."""
+    head = config.model.halting if config.model.kind == "decoder" else "none"
+    usual = {"none", "T", "last"}
+    words = (config.model.positions, config.loops, config.supervision, head)
+    return " ".join(word for word in words if word not in usual)
+
 
 def load(path: Path, device: torch.device, precision: Precision = "fp32") -> LoadedRun:
     """Load a run's folder, all seeds stacked, one seed's file, or a published model."""
@@ -64,13 +100,13 @@ def load(path: Path, device: torch.device, precision: Precision = "fp32") -> Loa
 
 def diverged(subject: Subject, length: int) -> list[int]:
     """The seeds whose weights compute no finite numbers on a problem of that length."""
-    steps = oracle_steps(subject, length)
+    steps = measure.oracle_steps(subject, length)
     if subject.method.prediction == "ntp":
-        batch = next(draw_batches(subject, length, 1, seed=0))
+        batch = next(measure.draw_batches(subject, length, 1, seed=0))
         eos = subject.task.vocab.eos
         surprise = decode.generate(subject.model, subject.weights, batch, steps, eos).surprise
     else:
-        surprise = length_grid(subject, length, 1, seed=0, max_steps=steps).surprise[:, -1]
+        surprise = measure.length_grid(subject, length, 1, seed=0, max_steps=steps).surprise[:, -1]
     good = surprise.isfinite().all(-1).tolist()
     return [seed for seed, fine in zip(subject.seeds, good, strict=True) if not fine]
 
@@ -158,3 +194,70 @@ def parse_lengths(text: str) -> list[int]:
             raise complaint
         found += range(first, last + 1, step)
     return list(dict.fromkeys(found))
+
+
+# --- models of a length sweep ------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class SweptModel:
+    """A model to measure, known by its name and a checksum, so that results of different models are never mixed up."""
+
+    key: str  # `copy-long@1f0c9a3e`: what rows of results call it
+    subject: Subject
+    origin: dict[str, object]  # as `looped evaluate` gives it, with name, checksum and settings
+
+
+@dataclass
+class _Seeds:
+    """Seeds of one model, as they are found."""
+
+    name: str
+    path: Path
+    config: str  # as text, without its seeds
+    seeds: list[Trained]
+
+    def join(self, groups: list[_Seeds], across: bool) -> None:
+        """Add them to the first group like them that has none of these seeds, `across` folders or in theirs alone."""
+        own = {each.seed for each in self.seeds}
+        for group in groups:
+            alike = group.config == self.config and (across or group.path == self.path)
+            if alike and own.isdisjoint(each.seed for each in group.seeds):
+                group.seeds += self.seeds
+                return
+        groups.append(self)
+
+
+def load_models(
+    paths: Sequence[Path], device: torch.device, precision: Precision, seed: int
+) -> list[SweptModel]:
+    """Load the models behind some paths, in their order; `seed` is that of the test problems."""
+    if not paths:
+        raise InputError("a length sweep needs a RUN: a run's folder or checkpoints of its seeds")
+    # a file of the hub's cache is a link: its own name says what it is
+    found = [file.parent.resolve() / file.name for path in paths for file in runs.weight_files(path)]
+    folders: list[_Seeds] = []  # the seeds of each folder, and of each configuration in it
+    for file in dict.fromkeys(found):
+        trained = runs.load_seed(file)
+        fields = serial.to_json(trained.config).items()
+        told = {key: value for key, value in fields if key != "seeds" and NEWER.get(key) != value}
+        name = file.parent.name if re.fullmatch(r"seed-\d+|model", file.stem) else file.stem
+        _Seeds(name, file.parent, json.dumps(told, sort_keys=True), [trained]).join(folders, across=False)
+    groups: list[_Seeds] = []
+    for folder in folders:
+        folder.join(groups, across=True)
+    return [_swept(group, device, precision, seed) for group in groups]
+
+
+def _swept(group: _Seeds, device: torch.device, precision: Precision, seed: int) -> SweptModel:
+    """The model of some seeds; its checksum is over weights, configuration, precision and the test problems' seed."""
+    group.seeds.sort(key=lambda each: each.seed)
+    sha = hashlib.sha256(json.dumps([group.config, precision, seed]).encode())
+    for each in group.seeds:
+        sha.update(f"{each.seed} {each.step}".encode())
+        sha.update(each.row.contiguous().view(torch.uint8).numpy().data)
+    loaded = stack(group.path, group.seeds, device, precision)
+    key = f"{group.name}@{sha.hexdigest()[:8]}"
+    origin = {
+        "key": key, **loaded.origin(), "run": group.name, "checksum": sha.hexdigest(),
+        "precision": precision, "problem_seed": seed,
+    }  # fmt: skip
+    return SweptModel(key, loaded.subject, origin)

@@ -4,18 +4,14 @@ Test problems are of the task's last variant, in rows of `row_size(length)`, dra
 of their own for each length: the same on every device, whatever other lengths are measured. One pass through the
 loop per length serves all stopping rules. What can stop how:
 
-- an adaptive method runs for `max_steps` (2·T(n) unless given; T(n) where only the oracle is asked) and takes
-  every rule;
-- a method of fixed depth runs as deep as it was trained, whatever the problem. That is the only step it has,
-  so it takes no rule but `oracle`, under which its rows are listed;
+- an adaptive method runs for 2·T(n) steps (T(n) where only the oracle is asked) and takes every rule;
+- a method of fixed depth runs as deep as it was trained; it takes no rule but `oracle`, as its rows say;
 - a next-token method answers token by token (`decode.generates_exactly`), with the same rule and rows;
 - a Universal Transformer decides itself, and takes no rule but `halt`. It may loop as often as its longest training
   problem may, or T(n) times where that is more.
 
 A model that was not trained at T(n) (`methods.Loops`) has its own number of steps under `oracle`: the fewest at which
-its answer was asked for.
-
-Knows nothing of run folders or files.
+its answer was asked for. Knows nothing of run folders or files.
 """
 
 from __future__ import annotations
@@ -23,10 +19,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from functools import partial
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from looped import batches
@@ -34,17 +30,16 @@ from looped.batches import Batch
 from looped.errors import InputError
 from looped.evaluation import decode, rollout, stopping
 from looped.evaluation.decode import exact, run_until_stopped
-from looped.evaluation.rollout import StepGrid, rows_at_once, unroll_grid
+from looped.evaluation.rollout import StepGrid, parts, unroll_grid
 from looped.evaluation.stopping import NOT_SAID, Halt, HaltMode, OnlineRule, Rule
 from looped.methods import PLAIN, Loops, Method, largest_steps
 from looped.model import positions
 from looped.model.config import ModelConfig
 from looped.model.seeds import SeedModel, SeedWeights
-from looped.result_files import an, list_of
+from looped.result_files import Check, Json, an, fits, list_of
 from looped.tasks.base import Problems, Task
 from looped.tasks.families import UNIFORM
 
-Json = dict[str, Any]
 Pause = Callable[[Json], bool]  # whether to stop, asked with the partial counts
 DRAWN_AT_ONCE = 1024  # problems; what is drawn must not depend on a device's memory
 MOST_SAMPLES = 10**8  # larger values are typing errors
@@ -112,17 +107,14 @@ def measure(
     seed: int,
     stops: Sequence[str | Rule] | None = None,
     family: str = UNIFORM,
-    max_steps: int | None = None,
     on_progress: Callable[[list[Row]], None] | None = None,
 ) -> list[Row]:
     """Rows for every length, rule and seed, in this order; `on_progress` gets each length's when done."""
     stops = usual_stops(subject.method) if stops is None else stops
-    rules = check(subject, lengths, samples, stops=stops, family=family, max_steps=max_steps)
+    rules = check(subject, lengths, samples, stops=stops, family=family)
     rows: list[Row] = []
     for length in lengths:
-        fresh = measure_length(
-            subject, length, samples, seed=seed, rules=rules, family=family, max_steps=max_steps
-        )
+        fresh = measure_length(subject, length, samples, seed=seed, rules=rules, family=family)
         assert fresh is not None
         rows += fresh
         if on_progress is not None:
@@ -148,7 +140,7 @@ def measure_length(
     every problem first cannot, nor can answers that come token by token.
     """
     online = [rule for rule in rules if isinstance(rule, OnlineRule)]
-    last = _steps_to_run(subject, length, rules, max_steps)
+    last = max_steps or _steps_to_run(subject, length, rules)
     if subject.method.prediction == "ntp":
         outcomes = [_generated(subject, length, samples, seed, family)] * len(rules)
     elif len(online) < len(rules):
@@ -157,13 +149,22 @@ def measure_length(
         chosen = [rule.steps(grid) for rule in rules]
         outcomes = [(rollout.correct_at(grid, steps), steps) for steps in chosen]
     else:
-        found = count_rows(
-            subject, length, family, samples, seed=seed, rules=online, last=last, state=state, pause=pause
-        )
-        if found is None:
+
+        def stopped(part: Batch, times: Tensor) -> dict[str, Tensor]:
+            limits, on_step = torch.full_like(part.steps, last), subject.on_step
+            found = run_until_stopped(subject.model, subject.weights, part, online, limits, on_step=on_step)
+            right = torch.stack([exact(answers, part) for answers in found])
+            steps = torch.stack([answers.steps for answers in found])
+            return {"right": (right * times).sum(-1), "steps": (steps * times).sum(-1)}
+
+        shape = (len(rules), len(subject.seeds))
+        counted = count(
+            subject, length, samples, stopped, {"right": shape, "steps": shape},
+            seed=seed, family=family, state=state, pause=pause,
+        )  # fmt: skip
+        if counted is None:
             return None
-        counted = zip(found["right"], found["steps"], strict=True)
-        outcomes = [(torch.tensor(right), torch.tensor(steps)) for right, steps in counted]
+        outcomes = list(zip(torch.tensor(counted["right"]), torch.tensor(counted["steps"]), strict=True))
 
     def share(counted: Tensor) -> float:
         return float(counted.double().sum()) / samples
@@ -176,19 +177,12 @@ def measure_length(
 
 
 def check(
-    subject: Subject, lengths: Sequence[int], samples: int, *, stops: Sequence[str | Rule], family: str,
-    max_steps: int | None = None,
-) -> list[Rule]:  # fmt: skip
+    subject: Subject, lengths: Sequence[int], samples: int, *, stops: Sequence[str | Rule], family: str
+) -> list[Rule]:
     """The stopping rules by name; raises before any work is done if something asked for cannot be had."""
     config = subject.model.config
     rules = check_words(subject.task, subject.method, config, lengths, stops=stops, family=family)
     check_samples(samples)
-    for length in lengths:
-        least = oracle_steps(subject, length) if any(rule.name == ORACLE for rule in rules) else 1
-        if max_steps is not None and max_steps < least:
-            raise InputError(
-                f"{max_steps} loop steps are too few for length {length}: allow at least {least}"
-            )
     return rules
 
 
@@ -231,11 +225,9 @@ def length_grid(
     """The step grid of fresh test problems of one length, for rules and for curves over steps."""
     if subject.method.prediction == "ntp":
         raise InputError(f"{subject.method.name} decodes token by token and has no step grid")
-    model, weights, on_step = subject.model, subject.weights, subject.on_step
+    walk = partial(unroll_grid, subject.model, subject.weights, motion=motion, on_step=subject.on_step)
     drawn = draw_batches(subject, length, samples, seed=seed, family=family)
-    return rollout.join(
-        [unroll_grid(model, weights, batch, max_steps, motion=motion, on_step=on_step) for batch in drawn]
-    )
+    return rollout.join([walk(batch, max_steps) for batch in drawn])
 
 
 def draw_batches(
@@ -265,12 +257,10 @@ def oracle_steps(subject: Subject, length: int) -> int:
     return int(subject.steps(own, torch.tensor([subject.task.question_size(length)])))
 
 
-def _steps_to_run(subject: Subject, length: int, rules: Sequence[Rule], max_steps: int | None) -> int:
+def _steps_to_run(subject: Subject, length: int, rules: Sequence[Rule]) -> int:
     """How many steps to unroll: no more than the rules look at."""
-    needed = oracle_steps(subject, length)
-    if all(rule.name == ORACLE for rule in rules):
-        return needed
-    return max_steps or reach(subject, length)
+    only_oracle = all(rule.name == ORACLE for rule in rules)
+    return oracle_steps(subject, length) if only_oracle else reach(subject, length)
 
 
 def reach(subject: Subject, length: int) -> int:
@@ -286,7 +276,7 @@ def reach(subject: Subject, length: int) -> int:
 def work(subject: Subject, length: int, samples: int, rules: Sequence[Rule]) -> tuple[int, float]:
     """What measuring a length computes: layers that follow one another, and multiplications in all of them."""
     config, task, method = subject.model.config, subject.task, subject.method
-    steps = _steps_to_run(subject, length, rules, None) if method.adaptive else oracle_steps(subject, length)
+    steps = _steps_to_run(subject, length, rules)
     size, width = task.row_size(length) + method.pause, config.width
     seen = sum(min(band or size / 2, size / 2) for band in config.head_bands) / config.heads
     position = 2 * width * width * (2 + config.expansion) + 2 * width * seen
@@ -295,32 +285,30 @@ def work(subject: Subject, length: int, samples: int, rules: Sequence[Rule]) -> 
     return layers * batches_drawn, len(subject.seeds) * samples * layers * size * position
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How fast a model is measured on this machine, from two short measurements."""
+def pace(subject: Subject, length: int, rules: Sequence[Rule]) -> Callable[[int, int], float]:
+    """The seconds that a length and a number of problems take on this machine, from two short measurements at a length.
 
-    layer_s: float  # a layer at a loop step, however few rows there are
-    each_s: float  # a multiplication
+    A layer at a loop step takes a time of its own, however few rows there are. The first run, which prepares memory and
+    threads, does not count.
+    """
 
-    def seconds(self, subject: Subject, length: int, samples: int, rules: Sequence[Rule]) -> float:
-        """The time that a length will take."""
+    def seconds(length: int, samples: int) -> float:
         layers, multiplications = work(subject, length, samples, rules)
-        return layers * self.layer_s + multiplications * self.each_s
+        return layers * layer_s + multiplications * each_s
 
-
-def pace(subject: Subject, length: int, rules: Sequence[Rule]) -> Pace:
-    """Time two short measurements at a length; the first run, which prepares memory and threads, does not count."""
-    times = []
+    layer_s, times = 0.0, []
     for samples in (FEW_ROWS, FEW_ROWS, MORE_ROWS):
         began = time.perf_counter()
         measure(subject, [length], samples, seed=0, stops=rules)
         times.append(time.perf_counter() - began)
         if times[-1] > ENOUGH_S:  # a large model: the fixed part is not worth another measurement
-            return Pace(0.0, times[-1] / work(subject, length, samples, rules)[1])
+            each_s = times[-1] / work(subject, length, samples, rules)[1]
+            return seconds
     layers, few = work(subject, length, FEW_ROWS, rules)
     _, more = work(subject, length, MORE_ROWS, rules)
-    each = max(0.0, times[2] - times[1]) / (more - few)
-    return Pace(max(0.0, times[1] - few * each) / layers, each)
+    each_s = max(0.0, times[2] - times[1]) / (more - few)
+    layer_s = max(0.0, times[1] - few * each_s) / layers
+    return seconds
 
 
 def usual_stops(method: Method) -> tuple[str, ...]:
@@ -328,24 +316,17 @@ def usual_stops(method: Method) -> tuple[str, ...]:
     return (HALT,) if method.universal else (ORACLE,)
 
 
-def _generated(
-    subject: Subject, length: int, samples: int, seed: int, family: str
-) -> tuple[Bool[Tensor, "S N"], Int[Tensor, "S N"]]:
-    """Which examples a next-token method answers right, and its loop steps a token (or position)."""
-    correct, steps = [], []
-    eos = subject.task.vocab.eos
+def _generated(subject: Subject, length: int, samples: int, seed: int, family: str) -> tuple[Tensor, Tensor]:
+    """Which examples [S, N] a next-token method answers right, and its loop steps [S, N] a token (or position)."""
+    answer = partial(decode.generates_exactly, subject.model, subject.weights, on_step=subject.on_step)
+    found = []
     for batch in draw_batches(subject, length, samples, seed=seed, family=family):
-        model, weights, on_step = subject.model, subject.weights, subject.on_step
+        most = int(batch.steps[0])
         if subject.method.universal:
             most = max(oracle_steps(subject, n) for n in (length, subject.trained_max_length))
-            right, took = decode.universal_exact(model, weights, batch, most, eos, on_chunk=on_step)
-        else:
-            loops = int(batch.steps[0])
-            right = decode.generates_exactly(model, weights, batch, loops, eos, on_step=on_step)
-            took = torch.full_like(right, loops, dtype=torch.long)
-        correct.append(right)
-        steps.append(took)
-    return torch.cat(correct, dim=1), torch.cat(steps, dim=1)
+        found.append(answer(batch, most, subject.task.vocab.eos))
+    correct, steps = (torch.cat(each, dim=1) for each in zip(*found, strict=True))
+    return correct, steps
 
 
 # --- partial counts ----------------------------------------------------------------------------------------
@@ -359,23 +340,30 @@ def _generated(
 # and counted as often as it was drawn.
 
 
-def count_rows(
-    subject: Subject, length: int, family: str, samples: int, *, seed: int, rules: Sequence[OnlineRule], last: int,
-    state: Json | None, pause: Pause,
+def count(
+    subject: Subject, length: int, samples: int, tell: Callable[[Batch, Int[Tensor, "K"]], dict[str, Tensor]],
+    shapes: Mapping[str, tuple[int, int]], *, seed: int, family: str = UNIFORM, state: Json | None, pause: Pause,
 ) -> Json | None:  # fmt: skip
-    """Right answers and loop steps of all problems, for every rule and seed; None if `pause` said to stop."""
-    shape = (len(rules), len(subject.seeds))
-    now = resumed(state, right=shape, steps=shape)
-    for part, counts in uncounted(subject, length, family, samples, seed, now):
-        limits = torch.full_like(part.steps, last)
-        found = run_until_stopped(
-            subject.model, subject.weights, part, rules, limits, chunk=len(counts), on_step=subject.on_step
-        )
-        right = torch.stack([exact(answers, part) for answers in found])
-        add(now, "right", (right * counts).sum(-1))
-        add(now, "steps", (torch.stack([answers.steps for answers in found]) * counts).sum(-1))
-        if pause(now):
-            return None
+    """What `tell` gives for different rows and how often each was drawn, over all problems; None if paused.
+
+    Counts are added up. Those of width 0 in `shapes` are lists over problems and are joined.
+    """
+    now = resumed(state, shapes)
+    for number, batch in enumerate(draw_batches(subject, length, samples, seed=seed, family=family)):
+        if number < now["batch"]:
+            continue
+        few, times = distinct(batch)
+        rest, times = few.rows(slice(now["row"], None)), times[now["row"] :]
+        done = now["row"]
+        for here in parts(subject.model, subject.weights, rest):
+            now["row"] = done + here.stop
+            for name, more in tell(rest.rows(here), times[here]).items():
+                before = torch.tensor(now[name], dtype=torch.long)
+                both = before + more.cpu() if shapes[name][1] else torch.cat([before, more.cpu()], dim=1)
+                now[name] = both.tolist()
+            if pause(now):
+                return None
+        now["batch"], now["row"] = number + 1, 0
     return now
 
 
@@ -387,44 +375,134 @@ def distinct(batch: Batch) -> tuple[Batch, Int[Tensor, "K"]]:
     return batch.rows(first), counts
 
 
-def uncounted(
-    subject: Subject, length: int, family: str, samples: int, seed: int, now: Json
-) -> Iterator[tuple[Batch, Int[Tensor, "K"]]]:
-    """What has not been counted yet, as many rows as fit at once; `now` says how far each part goes."""
-    for number, batch in enumerate(draw_batches(subject, length, samples, seed=seed, family=family)):
-        if number < now["batch"]:
-            continue
-        few, counts = distinct(batch)
-        rows, size = few.tokens.shape
-        at_once = rows_at_once(subject.model.config, len(subject.seeds), size, few.tokens.device)
-        for first in range(now["row"], rows, at_once):
-            here = slice(first, first + at_once)
-            now["row"] = min(first + at_once, rows)
-            yield few.rows(here), counts[here]
-        now["batch"], now["row"] = number + 1, 0
-
-
-def resumed(state: Json | None, **shapes: tuple[int, int]) -> Json:
-    """The state to go on from, or zeros where there is none of these shapes."""
-    if state is not None and _fits(state, shapes):
+def resumed(state: Json | None, shapes: Mapping[str, tuple[int, int]]) -> Json:
+    """The state to go on from, which may come from a damaged file, or zeros where it holds no such counts."""
+    checks = {
+        "batch": an(int),
+        "row": an(int),
+        **{name: _counts_of(*shape) for name, shape in shapes.items()},
+    }
+    if state is not None and fits(state, checks):
         return {**state}
     zeros = {name: [[0] * columns for _ in range(rows)] for name, (rows, columns) in shapes.items()}
     return {"batch": 0, "row": 0, **zeros}
 
 
-def _fits(state: Json, shapes: Mapping[str, tuple[int, int]]) -> bool:
-    """Whether a state, which may come from a damaged file, holds counts of these shapes; a width of 0 is any."""
-    if not all(type(state.get(name)) is int for name in ("batch", "row")):
-        return False
-    for name, (rows, columns) in shapes.items():
-        found = state.get(name)
-        if not list_of(list_of(an(int)))(found) or len(found) != rows:  # type: ignore[arg-type]
+def _counts_of(rows: int, columns: int) -> Check:
+    """Whether a value holds whole numbers in this shape; a width of 0 is any."""
+
+    def check(found: object) -> bool:
+        if not (isinstance(found, list) and len(found) == rows and list_of(list_of(an(int)))(found)):
             return False
-        if columns and any(len(row) != columns for row in found):  # type: ignore[union-attr]
-            return False
-    return True
+        widths = {len(row) for row in found}
+        return widths == {columns} if columns else len(widths) == 1
+
+    return check
 
 
-def add(now: Json, name: str, more: Tensor) -> None:
-    """Count what a part has given."""
-    now[name] = (torch.tensor(now[name]) + more.cpu()).tolist()
+# --- what the steps show -----------------------------------------------------------------------------------
+def has_steps(subject: Subject) -> bool:
+    """Whether there is a loop to look into: not where the depth is fixed, nor where answers come token by token."""
+    return subject.method.adaptive and subject.method.prediction == "fop"
+
+
+def measure_steps(
+    subject: Subject, length: int, samples: int, *, seed: int, state: Json | None = None,
+    pause: Pause = lambda state: False,
+) -> list[Json] | None:  # fmt: skip
+    """Overrun and drift (`rollout.step_record`) of every seed on uniform inputs; None if `pause` said to stop."""
+    assert has_steps(subject), "a method of fixed depth has no steps"
+    needed, seeds = oracle_steps(subject, length), len(subject.seeds)
+    last = needed + max(rollout.extras(needed).values())
+
+    def walked(part: Batch, times: Tensor) -> dict[str, Tensor]:
+        grid = unroll_grid(subject.model, subject.weights, part, last)
+        first = rollout.first_correct(grid).repeat_interleave(times, dim=1)
+        return {"right": (grid.correct * times).sum(-1), "first": first}
+
+    shapes = {"right": (seeds, last), "first": (seeds, 0)}
+    found = count(subject, length, samples, walked, shapes, seed=seed, state=state, pause=pause)
+    if found is None:
+        return None
+    about = {"length": length, "needed": needed, "samples": samples}
+    return [
+        {"task": subject.task.name, "seed": name, **about}
+        | rollout.step_record([right / samples for right in found["right"][s]], found["first"][s], needed)
+        for s, name in enumerate(subject.seeds)
+    ]
+
+
+def discover(
+    subject: Subject,
+    length: int,
+    samples: int,
+    *,
+    seed: int,
+    stops: Sequence[str | Rule],
+    family: str = UNIFORM,
+) -> list[Json]:
+    """Which T(n) a model has found, and what its way of stopping is worth: rows of one length, by rule and seed.
+
+        {"task": "parity", …, "length": 8, "stop": "converged", "accuracy": 1.0, "mean_steps": 11.0,
+         "needed": 8, "first_right": 6.2, "held_from": 8.0, "held": 1.0, "random_exit": 0.81}
+
+    `needed` is the task's T(n), which such a model may never have heard of. `first_right` is the mean step at which an
+    example is right for the first time, `held_from` that from which it stays right, over the share `held` of examples
+    that do; null where none does. `random_exit` is the accuracy of leaving at a random step, with as many steps on
+    average as the rule takes. A Universal Transformer shows no steps to look at: null.
+    """
+    rules = check(subject, [length], samples, stops=stops, family=family)
+    needed = largest_steps(subject.task, length)
+    if subject.method.prediction == "ntp":
+        found = measure(subject, [length], samples, seed=seed, stops=stops, family=family)
+        blind = {"first_right": None, "held_from": None, "held": None, "random_exit": None}
+        return [row.as_dict() | {"needed": needed} | blind for row in found]
+    run = max(reach(subject, length), oracle_steps(subject, length))
+    moves = any(rule.needs_motion for rule in rules)
+    grid = length_grid(subject, length, samples, seed=seed, family=family, max_steps=run, motion=moves)
+    first, held = rollout.first_correct(grid), rollout.held_from(grid)
+    seen = [
+        {
+            "first_right": _mean_where(first[s]),
+            "held_from": _mean_where(held[s]),
+            "held": float((held[s] > 0).double().mean()),
+        }
+        for s in range(len(subject.seeds))
+    ]
+    rows: list[Json] = []
+    for rule in rules:
+        steps = rule.steps(grid)
+        mean = steps.double().mean(1)
+        share, control = rollout.accuracy(grid, steps), rollout.random_exit(grid, mean)
+        for s, name in enumerate(subject.seeds):
+            row = subject.row(name, length, rule.name, float(share[s]), samples, float(mean[s]), family)
+            rows.append(row.as_dict() | {"needed": needed} | seen[s] | {"random_exit": float(control[s])})
+    return rows
+
+
+def curve(subject: Subject, length: int, samples: int, *, seed: int, family: str = UNIFORM) -> list[Json]:
+    """Accuracy and mean NLL of the argmax after every step, up to twice the steps needed: rows by seed and step.
+
+    `chosen` is the step of the least NLL, at which the paper stops.
+    """
+    last = 2 * oracle_steps(subject, length)
+    grid = length_grid(subject, length, samples, seed=seed, family=family, max_steps=last)
+    accuracy, surprise = grid.correct.double().mean(2).tolist(), grid.surprise.double().mean(2).tolist()
+    rows: list[Json] = []
+    for name, share, unsure in zip(subject.seeds, accuracy, surprise, strict=True):
+        chosen = min(range(last), key=unsure.__getitem__) + 1
+        rows += [
+            {
+                "task": subject.task.name, "method": subject.method.name, "recipe": subject.recipe,
+                "seed": name, "length": length, "step": t + 1, "accuracy": share[t], "surprise": unsure[t],
+                "samples": samples, "chosen": chosen,
+            } | ({} if family == UNIFORM else {"family": family})
+            for t in range(last)
+        ]  # fmt: skip
+    return rows
+
+
+def _mean_where(steps: Tensor) -> float | None:
+    """The mean of the steps that are there; 0 stands for none."""
+    there = steps[steps > 0].to(torch.float64)
+    return float(there.mean()) if len(there) else None

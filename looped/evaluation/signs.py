@@ -36,7 +36,7 @@ from torch.nn.functional import one_hot, pad
 
 from looped.batches import Batch, lay_out
 from looped.evaluation.measure import Subject, distinct, draw_batches
-from looped.evaluation.rollout import Rollout, rows_at_once
+from looped.evaluation.rollout import Rollout, parts, window_start
 
 HIGH, LOW = 1, -1
 LABELLED = {"exact": HIGH, "worst": HIGH, "loss": LOW}
@@ -44,7 +44,7 @@ LABEL_FREE = {
     "agreement": HIGH, "invariance": HIGH, "unchanged": HIGH, "robust": HIGH, "novelty": LOW, "margin": HIGH,
     "smallest_margin": HIGH,
 }  # fmt: skip
-SAMPLES = 256  # questions per length and input distribution
+SAMPLES = 64  # questions per length and input distribution
 CENTROIDS = 64
 NOISE = 0.4  # deviation of the noise on the state, twice what recipe `long` trains with at most
 FITTED = 4096  # states of a model that centres are fitted to
@@ -122,11 +122,9 @@ def _row(cells: Sequence[Mapping[str, Tensor]], families: Sequence[str], s: int)
     exact = [float(cell["exact"][s]) for cell in cells]
     row: dict[str, float | None] = {"exact": sum(exact) / len(exact), "worst": min(exact)}
     for name in LABEL_FREE:
-        values = [float(cell[name][s]) for cell in cells if name in cell]
-        value = (
-            min(values, default=math.nan) if name == "smallest_margin" else sum(values) / max(len(values), 1)
-        )
-        row[name] = value if values and math.isfinite(value) else None
+        values = [float(cell[name][s]) for cell in cells if name in cell] or [math.nan]
+        value = min(values) if name == "smallest_margin" else sum(values) / len(values)
+        row[name] = value if math.isfinite(value) else None
     for family in dict.fromkeys(families):
         own = [value for value, name in zip(exact, families, strict=True) if name == family]
         row[f"exact on {family}"] = sum(own) / len(own)
@@ -136,8 +134,8 @@ def _row(cells: Sequence[Mapping[str, Tensor]], families: Sequence[str], s: int)
 def _agreement(answers: Sequence[Sequence[Tensor]], groups: Sequence[int]) -> list[float]:
     """How many of the other models of its group give each model's answer, as a mean over all questions."""
     same, total = torch.zeros(len(groups), dtype=torch.float64), 0
-    for parts in zip(*answers, strict=True):
-        cell = torch.cat(list(parts))  # [S, B, W] of all subjects
+    for said in zip(*answers, strict=True):
+        cell = torch.cat(said)  # [S, B, W] of all subjects
         for group in set(groups):
             members = [i for i, own in enumerate(groups) if own == group]
             own = cell[members]
@@ -148,8 +146,6 @@ def _agreement(answers: Sequence[Sequence[Tensor]], groups: Sequence[int]) -> li
 
 
 # --- one pass through the loop -------------------------------------------------------------------------------
-
-
 def questions(subject: Subject, length: int, family: str, samples: int, seed: int) -> Batch:
     """Different questions of a length and input distribution, at most `samples`."""
     batch = next(draw_batches(subject, length, samples, seed=seed, family=family))
@@ -158,7 +154,7 @@ def questions(subject: Subject, length: int, family: str, samples: int, seed: in
 
 @dataclass
 class Walk:
-    """What rows show on their way through the loop, at the counted positions."""
+    """What rows show on their way through the loop, from the first position that counts in any on."""
 
     answer: Int[Tensor, "S B W"]  # by which a model is judged
     at_need: Int[Tensor, "S B W"]  # after T steps
@@ -172,37 +168,24 @@ def walk(
     subject: Subject,
     batch: Batch,
     *,
-    on_state: Callable[[Tensor], None] | None = None,
+    on_state: Callable[[Tensor], None] = lambda h: None,
     noise: torch.Generator | None = None,
     after: int = 2,
 ) -> Walk:
     """Take rows through the loop for `after` times their T; `on_state` is shown all states up to T, part by part."""
-    at_once = rows_at_once(
-        subject.model.config, len(subject.seeds), batch.tokens.shape[1], batch.tokens.device
-    )
-    parts = [
-        _walk(subject, batch.rows(slice(first, first + at_once)), on_state, noise, after)
-        for first in range(0, len(batch.tokens), at_once)
+    start = window_start(batch.loss_mask)
+    walked = [
+        _walk(subject, batch.rows(here), start, on_state, noise, after)
+        for here in parts(subject.model, subject.weights, batch)
     ]
-    width = max(part.answer.shape[-1] for part in parts)
-
-    def joined(name: str, fill: float = 0.0) -> Tensor:
-        given = [getattr(part, name) for part in parts]
-        return torch.cat([pad(each, (width - each.shape[-1], 0), value=fill) for each in given], dim=1)
-
-    unchanged, right = (
-        torch.cat([getattr(part, name) for part in parts], dim=1) for name in ("unchanged", "right")
-    )
-    return Walk(joined("answer"), joined("at_need"), joined("margin", math.inf), unchanged, right)
+    return Walk(*(torch.cat(each, dim=1) for each in zip(*walked, strict=True)))
 
 
 def _walk(
-    subject: Subject,
-    batch: Batch,
-    on_state: Callable[[Tensor], None] | None,
-    noise: torch.Generator | None,
+    subject: Subject, batch: Batch, start: int, on_state: Callable[[Tensor], None], noise: torch.Generator | None,
     after: int,
-) -> Walk:
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """What a `Walk` holds of some rows, from position `start` on."""
     roll, need = Rollout(subject.model, subject.weights, batch), batch.steps
     halts = subject.model.config.halting == "mark"
     for t in range(1, after * int(need.max()) + 1):
@@ -211,7 +194,7 @@ def _walk(
             roll.state = roll.state + NOISE * drawn
         h = roll.advance()
         subject.on_step()
-        if on_state is not None and t <= int(need.max()):
+        if t <= int(need.max()):
             on_state(h)
         said, each = roll.reading.answer, roll.reading.each
         if t == 1:
@@ -224,8 +207,10 @@ def _walk(
         counts = still if halts else here
         last, nll = torch.where(counts, said, last), torch.where(counts, each, nll)
     margin = -torch.expm1(nll.clamp(min=math.exp(-LARGEST_MARGIN))).log()
-    margin = torch.where(roll.counted, margin, float("inf"))
-    return Walk(last, at_need, margin, unchanged, ((last == roll.targets) | ~roll.counted).all(-1))
+    margin = torch.where(roll.counted, margin, math.inf)
+    right = ((last == roll.targets) | ~roll.counted).all(-1)
+    whole = (roll.start - start, 0)  # these rows may begin to count later than others
+    return pad(last, whole), pad(at_need, whole), pad(margin, whole, value=math.inf), unchanged, right
 
 
 def twins(
@@ -244,10 +229,8 @@ def twins(
             names[i, vocab.encode([name])[0]] = vocab.encode([other])[0]
     problems = task.problems(asked, max_length=length)
     made = lay_out(problems, vocab, task.row_size(length), subject.method.prediction, subject.method.pause)
-    made, names = (
-        replace(made, steps=batch.steps.cpu()).to(batch.tokens.device),
-        names.to(batch.tokens.device),
-    )
+    made = replace(made, steps=batch.steps.cpu()).to(batch.tokens.device)
+    names = names.to(batch.tokens.device)
 
     def renamed(answer: Int[Tensor, "S B W"]) -> Int[Tensor, "S B W"]:
         return names.expand(len(answer), -1, -1).gather(2, answer)
@@ -256,8 +239,6 @@ def twins(
 
 
 # --- neighbourhoods of states --------------------------------------------------------------------------------
-
-
 class Neighbourhoods:
     """The pairs of adjacent states that occur at the training lengths."""
 
@@ -311,12 +292,16 @@ def _centres(states: Float[Tensor, "S N D"], generator: torch.Generator) -> Floa
 
 
 # --- choosing ------------------------------------------------------------------------------------------------
-
-
 def choose(rows: Sequence[Mapping[str, float | None]]) -> int:
-    """The best of some replicas: the highest `exact`, and among equals the best mean rank over the label-free signs."""
+    """The best of some replicas: the highest `exact`, then `robust`, then the best mean rank over the signs.
+
+    `robust` comes first among the label-free signs because it alone told how far copy replicas hold that were all exact
+    at the held-out lengths (docs/length.md). The rank is over the label-free signs.
+    """
     best = max(row["exact"] or 0.0 for row in rows)
     among = [i for i, row in enumerate(rows) if (row["exact"] or 0.0) == best]
+    steady = max(_worth(rows[i]["robust"], HIGH) for i in among)
+    among = [i for i in among if _worth(rows[i]["robust"], HIGH) == steady]
     ranks = dict.fromkeys(among, 0.0)
     for name, better in LABEL_FREE.items():
         values = {i: _worth(rows[i][name], better) for i in among}
@@ -328,4 +313,5 @@ def choose(rows: Sequence[Mapping[str, float | None]]) -> int:
 
 
 def _worth(value: float | None, better: int) -> float:
-    return -math.inf if value is None else better * value
+    """Rounded: the last digits of equal models depend on their place in the stack."""
+    return -math.inf if value is None else better * float(f"{value:.6g}")

@@ -11,17 +11,14 @@
 | `halt=p`           | where the model itself says that it is done, else at the last   | yes        |
 | `halt-mode`        | at the step at which its halting head most probably halts       | no         |
 
-Without a number, `threshold`'s ε is .01, `settled`'s .1 (of the state's size), and k is 3. `confidence=.25` leaves
-out the first quarter of the steps, and so does `confidence-batch=.25`: the paper looks at part of them, and after one
-step many a model writes a token and is sure that nothing follows. A compiled model says yes or no; one with a halting
-head is done once it has halted with probability p, .5 unless given (with ACT, once every position that counts has
-halted, whatever p). Where two steps are equally sure, the earlier one is taken. `converged` names the step at which
-it knows; the answer it gives has stood since k steps before. A mean over examples is eq. 2's mean over all positions,
-because examples of one length have equally many positions that count.
+`confidence=.25` leaves out the first quarter of the steps, and so does `confidence-batch=.25`: the paper looks at part
+of them, and after one step many a model writes a token and is sure that nothing follows. Where two steps are equally
+sure, the earlier one is taken. `converged` names the step at which it knows; the answer has stood since k steps before.
+docs/stopping.md says what the numbers are unless given.
 
-A rule that decides on the fly is stated once, as a question about the present step (`OnlineRule.stops`); its
-answer on a grid follows, and `decode.run_adaptive` uses the same question to let finished rows leave. A
-further rule is a class and a line in `RULES`; one that looks at more than `Present` holds adds a field there.
+A rule that decides on the fly is stated once, as a question about the present step (`OnlineRule.stops`); its answer on
+a grid follows, and `decode.run_adaptive` uses the same question to let finished rows leave. A further rule is a class
+and a line in `RULES`; one that looks at more than `Present` holds adds a field there.
 
 Shapes: S seeds, T loop steps, N examples.
 """
@@ -80,10 +77,8 @@ class OnlineRule(Rule):
         running = torch.ones_like(chosen, dtype=torch.bool)
         for t in range(last):
             unchanged = torch.where(grid.changed[:, t], 0, unchanged + 1)
-            done = None if grid.done is None else grid.done[:, t]
-            halting = None if grid.halting is None else grid.halting[:, t]
-            motion = None if grid.motion is None else grid.motion[:, t]
-            now = Present(t + 1, grid.surprise[:, t], unchanged, needed, done, halting, motion)
+            said = (None if each is None else each[:, t] for each in (grid.done, grid.halting, grid.motion))
+            now = Present(t + 1, grid.surprise[:, t], unchanged, needed, *said)
             stops = running & self.stops(now)
             chosen = torch.where(stops, t + 1, chosen)
             running &= ~stops
@@ -93,7 +88,6 @@ class OnlineRule(Rule):
 class Oracle(OnlineRule):
     """Stops where the task says the answer is due."""
 
-    name = "oracle"
     needs_answer = False
 
     def stops(self, now: Present) -> Bool[Tensor, "S N"]:
@@ -103,9 +97,8 @@ class Oracle(OnlineRule):
     def steps(self, grid: StepGrid) -> Int[Tensor, "S N"]:
         """T itself; raises if the grid ends before."""
         if int(grid.needed.max()) > grid.max_steps:
-            raise InputError(
-                f"the oracle stops at step {int(grid.needed.max())}, but the loop ran only {grid.max_steps}"
-            )
+            last = int(grid.needed.max())
+            raise InputError(f"the oracle stops at step {last}, but the loop ran only {grid.max_steps}")
         return grid.needed.expand(grid.correct.shape[0], -1)
 
 
@@ -162,9 +155,8 @@ class Converged(OnlineRule):
 
     def __init__(self, patience: int = DEFAULT_PATIENCE) -> None:
         if not 1 <= patience <= LONGEST_PATIENCE:
-            raise InputError(
-                f"an answer must stay unchanged for 1 to {LONGEST_PATIENCE} steps, not {str(patience)[:20]}"
-            )
+            bounds = f"1 to {LONGEST_PATIENCE} steps"
+            raise InputError(f"an answer must stay unchanged for {bounds}, not {str(patience)[:20]}")
         self.patience = patience
         self.name = "converged" if patience == DEFAULT_PATIENCE else f"converged={patience}"
 
@@ -246,7 +238,8 @@ def _parameter(kind: type[int] | type[float], text: str) -> int | float:
 
 registry.declare(
     "stopping rule", "looped.stopping", "--stop", "a subclass of looped.evaluation.stopping.Rule",
-    lambda found: found if isinstance(found, Rule) or _is_rule(found) else None, RULES, words="rules",
+    lambda found: found if isinstance(found, Rule) or (isinstance(found, type) and issubclass(found, Rule)) else None,
+    RULES, words="rules",
 )  # fmt: skip
 
 
@@ -283,14 +276,9 @@ def _own(found: Rule | type[Rule], name: str, value: str | None) -> Rule:
 def _checked(rule: Rule) -> Rule:
     """The rule itself, unless it is another person's under the name of one of ours, which have a meaning elsewhere."""
     if type(rule).__module__ != __name__ and rule.name.partition("=")[0] in RULES:
-        raise InputError(
-            f"{type(rule).__name__} calls itself {rule.name}, which is a rule of ours: name it otherwise"
-        )
+        called = f"{type(rule).__name__} calls itself {rule.name}"
+        raise InputError(f"{called}, which is a rule of ours: name it otherwise")
     return rule
-
-
-def _is_rule(found: object) -> bool:
-    return isinstance(found, type) and issubclass(found, Rule)
 
 
 def distinct(names: Sequence[str | Rule]) -> tuple[str | Rule, ...]:

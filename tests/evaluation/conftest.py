@@ -34,6 +34,16 @@ def subject() -> MakeSubject:
     return make
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """`at_once(3)`: three rows at a time go through the loop, whatever fits the memory bound."""
+
+    def bound(rows: int) -> None:
+        monkeypatch.setattr("looped.evaluation.rollout.rows_at_once", lambda *_: rows)
+
+    return bound
+
+
 @pytest.fixture(scope="session")
 def batch_for() -> Callable[[Subject, list[int]], Batch]:
     """A batch of problems of the given lengths, laid out for a subject's method."""

@@ -15,7 +15,7 @@ from torch import Tensor
 import looped
 from looped import tasks
 from looped.batches import lay_out
-from looped.cli import certify as command
+from looped.cli import verify as command
 from looped.errors import InputError
 from looped.evaluation.certify import AMBIGUOUS, FIRST, LocalRule, Windows, Word, certify, windows_of
 from looped.model import LoopedTransformer, ModelConfig

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.evaluation import decode, stopping
+from looped.evaluation import decode, rollout, stopping
 from looped.evaluation.decode import DecodedBatch, generate, run_adaptive
 from looped.evaluation.measure import Subject
 from looped.evaluation.rollout import unroll_grid
@@ -52,6 +52,7 @@ KINDS = [
     {"positions": "learned", "max_positions": 64},
     {"positions": "randomised", "max_positions": 64},
     {"positions": "start"},
+    {"halting": "act", "halt_bias": 0.0},
 ]
 
 
@@ -91,11 +92,15 @@ def test_only_the_question_is_fed(subject: MakeSubject, batch_for: MakeBatch) ->
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 100])
-def test_generation_in_chunks_is_the_same(chunk: int, subject: MakeSubject, batch_for: MakeBatch) -> None:
+def test_generation_in_parts_is_the_same(
+    chunk: int, subject: MakeSubject, batch_for: MakeBatch, at_once: Callable[[int], None]
+) -> None:
     who = subject("unique_set", "ntp-loop")
     batch = batch_for(who, [4, 4, 2, 4, 3, 2, 4])
     eos = who.task.vocab.eos
-    whole, parts = (generate(who.model, who.weights, batch, 2, eos, chunk=c) for c in (None, chunk))
+    whole = generate(who.model, who.weights, batch, 2, eos)
+    at_once(chunk)
+    parts = generate(who.model, who.weights, batch, 2, eos)
     assert torch.equal(whole.tokens, parts.tokens)
     torch.testing.assert_close(whole.surprise, parts.surprise, rtol=1e-4, atol=1e-6)
 
@@ -113,8 +118,9 @@ def test_an_answer_is_right_up_to_its_first_end_mark(subject: MakeSubject, batch
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize(("method", "loops"), [("ntp", 1), ("ntp-pause", 1), ("ntp-loop", 3)])
 def test_one_pass_tells_which_answers_would_be_right(
-    method: str, loops: int, kind: dict[str, object], subject: MakeSubject, batch_for: MakeBatch
-) -> None:
+    method: str, loops: int, kind: dict[str, object], subject: MakeSubject, batch_for: MakeBatch,
+    at_once: Callable[[int], None],
+) -> None:  # fmt: skip
     who = subject("copy", method, **kind)
     batch, eos = batch_for(who, [5, 2, 5, 4, 5, 1, 2, 5]), who.task.vocab.eos
     said = generate(who.model, who.weights, batch, loops, eos).tokens[0].clone()
@@ -125,9 +131,11 @@ def test_one_pass_tells_which_answers_would_be_right(
     asked = Batch(fed, said, batch.loss_mask, batch.steps)
     right = decode.exact(generate(who.model, who.weights, asked, loops, eos), asked)
     assert right[0].tolist() == [i not in (0, 2, 5) for i in range(8)]
-    for chunk in (None, 3):
-        quick = decode.generates_exactly(who.model, who.weights, asked, loops, eos, chunk=chunk)
+    for rows in (100, 3):
+        at_once(rows)
+        quick, steps = decode.generates_exactly(who.model, who.weights, asked, loops, eos)
         assert torch.equal(quick, right)
+        assert steps.unique().tolist() == [loops]
 
 
 def test_a_row_longer_than_the_position_table_is_refused(subject: MakeSubject, batch_for: MakeBatch) -> None:
@@ -179,14 +187,44 @@ def test_the_rules_above_stop_at_different_steps(subject: MakeSubject, batch_for
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 100])
-def test_chunks_stop_alike(chunk: int, subject: MakeSubject, batch_for: MakeBatch) -> None:
+def test_parts_stop_alike(
+    chunk: int, subject: MakeSubject, batch_for: MakeBatch, at_once: Callable[[int], None]
+) -> None:
     who = subject("addition")
     batch = batch_for(who, [5, 2, 3, 5, 1, 4, 2, 3, 5])
     for name in ("oracle", "threshold=0.2", "converged=1"):
         rule = stopping.get(name)
-        whole, parts = (run_adaptive(who.model, who.weights, batch, rule, 8, chunk=c) for c in (None, chunk))
+        at_once(9)
+        whole = run_adaptive(who.model, who.weights, batch, rule, 8)
+        at_once(chunk)
+        parts = run_adaptive(who.model, who.weights, batch, rule, 8)
         assert torch.equal(whole.steps, parts.steps)
         assert torch.equal(whole.tokens, parts.tokens)
+
+
+@pytest.mark.parametrize("every", [2, 3, 8, 100])
+def test_asking_more_rarely_whether_rows_stop_changes_nothing(
+    every: int, subject: MakeSubject, batch_for: MakeBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU; rows stop in between, some leave the loop, a halting head holds its answer."""
+    for who in (subject("addition"), subject(halting="mark", halt_bias=0.0)):
+        lengths = [6, 1, 3, 6, 5, 2, 4, 6, 1, 3, 2]
+        batch, limits = batch_for(who, lengths), torch.tensor([9, 9, 9, 8, 9, 6, 9, 9, 2, 9, 9])
+        names = ["oracle", "threshold=0.2", "converged=1", "settled", *["halt"][: who.model.config.says_done]]
+        rules = [stopping.get(name) for name in names]
+        found = []
+        for steps in (1, every):
+            monkeypatch.setattr(rollout, "CPU_STEPS", steps)
+            for each in (*([rule] for rule in rules), rules):
+                found += decode.run_until_stopped(who.model, who.weights, batch, each, limits)
+            grid = unroll_grid(who.model, who.weights, batch, 9, motion=True)
+            found.append(DecodedBatch(grid.correct, grid.changed, grid.surprise))
+        half = len(found) // 2
+        for once, rarely in zip(found[:half], found[half:], strict=True):
+            assert torch.equal(once.tokens, rarely.tokens)
+            assert torch.equal(once.steps, rarely.steps)
+            torch.testing.assert_close(once.surprise, rarely.surprise, rtol=1e-4, atol=1e-6)
+        assert len({tuple(answers.steps.flatten().tolist()) for answers in found[: len(rules)]}) >= 3
 
 
 def test_finished_rows_are_not_computed(
@@ -209,16 +247,17 @@ def test_the_oracle_must_be_within_the_steps_allowed(subject: MakeSubject, batch
         run_adaptive(who.model, who.weights, batch_for(who, [6, 2]), stopping.get("oracle"), 5)
 
 
-@pytest.mark.parametrize("chunk", [4, None])
+@pytest.mark.parametrize("chunk", [4, 100])
 @pytest.mark.parametrize("rule", ["confidence", "threshold=0.05", "threshold=1e-9", "converged=2"])
 def test_a_row_stops_at_its_own_limit(
-    rule: str, chunk: int | None, subject: MakeSubject, batch_for: MakeBatch
+    rule: str, chunk: int, subject: MakeSubject, batch_for: MakeBatch, at_once: Callable[[int], None]
 ) -> None:
+    at_once(chunk)
     who = subject("copy")
     batch = batch_for(who, [6, 1, 3, 6, 5, 2, 4, 6, 1, 3, 2])
     limits = torch.tensor([9, 2, 7, 3, 9, 1, 4, 30, 6, 2, 5])
     stops = stopping.get(rule)
-    got = run_adaptive(who.model, who.weights, batch, stops, 12, limits=limits, chunk=chunk)
+    got = run_adaptive(who.model, who.weights, batch, stops, limits.clamp(max=12))
     for i, limit in enumerate(limits.tolist()):
         alone = run_adaptive(who.model, who.weights, batch.rows(slice(i, i + 1)), stops, min(limit, 12))
         assert torch.equal(got.steps[:, i], alone.steps[:, 0])
@@ -229,8 +268,8 @@ def test_the_oracle_must_be_within_each_rows_limit(subject: MakeSubject, batch_f
     who = subject("copy")
     batch, oracle = batch_for(who, [6, 2]), stopping.get("oracle")
     assert (
-        run_adaptive(who.model, who.weights, batch, oracle, 9, limits=torch.tensor([6, 2])).steps.tolist()
+        run_adaptive(who.model, who.weights, batch, oracle, torch.tensor([6, 2])).steps.tolist()
         == [[6, 2]] * 2
     )
     with pytest.raises(InputError, match="stops at step 2, but only 1 are allowed"):
-        run_adaptive(who.model, who.weights, batch, oracle, 9, limits=torch.tensor([8, 1]))
+        run_adaptive(who.model, who.weights, batch, oracle, torch.tensor([8, 1]))

@@ -82,13 +82,14 @@ def test_a_correct_cell_is_one_whose_answer_is_the_target(
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 5, 11, 100])
-def test_chunks_make_no_difference(chunk: int, subject: Callable[..., Subject], batch_for: MakeBatch) -> None:
+def test_parts_make_no_difference(
+    chunk: int, subject: Callable[..., Subject], batch_for: MakeBatch, at_once: Callable[[int], None]
+) -> None:
     who = subject("addition", bands=(2,))
     batch = batch_for(who, [5] * 11)
-    same(
-        unroll_grid(who.model, who.weights, batch, 7, chunk=chunk),
-        unroll_grid(who.model, who.weights, batch, 7),
-    )
+    whole = unroll_grid(who.model, who.weights, batch, 7)
+    at_once(chunk)
+    same(unroll_grid(who.model, who.weights, batch, 7), whole)
 
 
 def test_the_memory_bound_decides_the_chunk(
@@ -160,14 +161,9 @@ def hand_made() -> StepGrid:
 
 
 @pytest.mark.parametrize(("extra", "accuracy"), [(-1, 0.0), (0, 2 / 3), (1, 1 / 3)])
-def test_overrun_is_the_accuracy_past_t(extra: int, accuracy: float) -> None:
-    assert grids.overrun(hand_made(), extra).tolist() == pytest.approx([accuracy])
-
-
-@pytest.mark.parametrize("extra", [-2, 2])
-def test_an_overrun_outside_the_grid_is_refused(extra: int) -> None:
-    with pytest.raises(InputError, match="outside the grid's steps 1 to 5"):
-        grids.overrun(hand_made(), extra)
+def test_accuracy_is_taken_at_each_examples_own_step(extra: int, accuracy: float) -> None:
+    grid = hand_made()
+    assert grids.accuracy(grid, grid.needed[None] + extra).tolist() == pytest.approx([accuracy])
 
 
 def test_first_correct_is_the_first_step_that_is_right() -> None:

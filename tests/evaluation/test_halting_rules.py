@@ -145,7 +145,7 @@ def test_one_glance_tells_which_greedy_answers_are_exact(name: str, task: str) -
     batch = batches.lay_out(problems, made.task.vocab, made.task.row_size(3), "ntp")
     eos = made.task.vocab.eos
     answers = decode.generate(made.model, made.weights, batch, 3, eos)
-    right, steps = decode.universal_exact(made.model, made.weights, batch, 3, eos)
+    right, steps = decode.generates_exactly(made.model, made.weights, batch, 3, eos)
     assert torch.equal(decode.exact(answers, batch), right)
     assert float(steps.min()) >= 1
     assert float(steps.max()) <= 3
@@ -154,7 +154,7 @@ def test_one_glance_tells_which_greedy_answers_are_exact(name: str, task: str) -
     said = answers.tokens[0]
     fed = torch.where(batch.loss_mask.roll(1, 1) & batch.loss_mask, said.roll(1, 1), batch.tokens)
     own = replace(batch, tokens=fed, targets=said)
-    assert bool(decode.universal_exact(made.model, made.weights, own, 3, eos)[0][0].all())
+    assert bool(decode.generates_exactly(made.model, made.weights, own, 3, eos)[0][0].all())
     once = answers.tokens == eos
     after = (once & batch.loss_mask).long().cumsum(-1) > 0
     assert bool((once | ~after | ~batch.loss_mask).all()), "nothing but # follows the first #"

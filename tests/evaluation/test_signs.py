@@ -94,7 +94,7 @@ def test_the_walk_in_parts_is_the_walk(copies: Subject, monkeypatch: pytest.Monk
     batch = questions(copies, 6, "uniform", 16, 0)
     assert len(batch.tokens.unique(dim=0)) == len(batch.tokens)
     whole = walk(copies, batch)
-    monkeypatch.setattr("looped.evaluation.signs.rows_at_once", lambda *_: 3)
+    monkeypatch.setattr("looped.evaluation.rollout.rows_at_once", lambda *_: 3)
     parts = walk(copies, batch)
     assert torch.equal(whole.answer, parts.answer)
     assert torch.equal(whole.unchanged, parts.unchanged)
@@ -148,3 +148,13 @@ def test_the_choice_is_by_held_out_accuracy_then_by_the_mean_rank() -> None:
     assert choose(rows) == 2
     assert choose(rows[:2]) == 1
     assert choose([rows[2], rows[2]]) == 0
+
+
+def test_among_equally_exact_replicas_the_most_robust_is_chosen() -> None:
+    """Even where most other signs favour another one; a better exact match still comes first."""
+    worse = dict.fromkeys(LABEL_FREE, 0.5) | {"exact": 0.9, "robust": 1.0}
+    sure = dict.fromkeys(LABEL_FREE, 1.0) | {"exact": 1.0, "novelty": 0.0, "robust": 0.2}
+    robust = dict.fromkeys(LABEL_FREE, 0.0) | {"exact": 1.0, "novelty": 1.0, "robust": 0.8}
+    assert choose([worse, sure, robust]) == 2
+    assert choose([worse, sure, robust | {"robust": 0.2}]) == 1  # equals: the mean rank over all
+    assert choose([sure, robust | {"robust": None}]) == 0

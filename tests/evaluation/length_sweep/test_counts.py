@@ -10,8 +10,7 @@ import pytest
 from test_measure_length import measure_length
 
 from looped.evaluation import measure as counting
-from looped.evaluation.measure import Subject, distinct, draw_batches
-from looped.evaluation.steps import measure_steps
+from looped.evaluation.measure import Subject, distinct, draw_batches, measure_steps
 
 Make = Callable[..., Subject]
 
@@ -20,7 +19,7 @@ Make = Callable[..., Subject]
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of 16 problems, 3 rows at once."""
     monkeypatch.setattr("looped.evaluation.measure.DRAWN_AT_ONCE", 16)
-    monkeypatch.setattr(counting, "rows_at_once", lambda *args: 3)
+    monkeypatch.setattr("looped.evaluation.rollout.rows_at_once", lambda *args: 3)
 
 
 def left_off(measure: Callable[..., Any], after: int) -> tuple[Any, int]:

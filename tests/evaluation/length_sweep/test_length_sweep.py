@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from looped.cli import bench as length_sweep
+from looped.cli import length_sweep
 from looped.errors import InputError
 from looped.evaluation import length_sweep as sweeping
 from looped.evaluation.length_sweep import (
     LengthDone,
+    SweepRecord,
     SweepSettings,
-    SweptModel,
     enter,
     families_of,
     lengths_of,
     stops_of,
     sweep,
 )
-from looped.evaluation.length_sweep.record import SweepRecord
+from looped.evaluation.loading import SweptModel
 from looped.evaluation.measure import Row, Subject
 
 Make = Callable[..., Subject]
@@ -206,7 +206,7 @@ def test_a_measurement_stopped_in_the_middle(
     parity: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Real counting, two problems at a time, enough after every second question whether it is."""
-    monkeypatch.setattr("looped.evaluation.measure.rows_at_once", lambda *args: 2)
+    monkeypatch.setattr("looped.evaluation.rollout.rows_at_once", lambda *args: 2)
     settings = SweepSettings(
         lengths=(3, 6), samples=8, families=("zeros",), stops=("oracle",), step_samples=5, floor=0
     )

@@ -217,7 +217,7 @@ def test_a_file_that_is_no_ladder(
 def test_progress_is_told_in_a_pipe(
     cli: Cli, here: Path, save_run: SaveRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("looped.cli.output.QUIET_S", -1.0)
+    monkeypatch.setattr("looped.output.QUIET_S", -1.0)
     save_run(here / "good")
     words = ["bench", "ladder", "good", *FEW, *ZEROS, "--stop", "oracle", "converged", "--json"]
     code, out, err = cli(*words)

@@ -15,9 +15,18 @@ from looped.batches import Batch
 from looped.evaluation import decode, rollout, stopping
 from looped.evaluation import measure as measuring
 from looped.evaluation.decode import run_until_stopped
-from looped.evaluation.measure import Row, Subject, check, draw_batches, length_grid, measure, oracle_steps
-from looped.evaluation.rollout import correct_at, read, unroll_grid
-from looped.evaluation.steps import drift, extras, has_steps, measure_steps, step_record, window
+from looped.evaluation.measure import (
+    Row,
+    Subject,
+    check,
+    draw_batches,
+    has_steps,
+    length_grid,
+    measure,
+    measure_steps,
+    oracle_steps,
+)
+from looped.evaluation.rollout import correct_at, drift, extras, read, step_record, unroll_grid, window
 from looped.evaluation.stopping import OnlineRule
 from looped.fast import build
 from looped.training.recipes import make
@@ -56,13 +65,14 @@ def test_one_pass_reads_only_where_somebody_stops(moving: Make, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("task", ["copy", "parity", "multiplication"])
-def test_one_pass_stops_where_the_grid_does(moving: Make, task: str) -> None:
+def test_one_pass_stops_where_the_grid_does(moving: Make, task: str, at_once: Callable[[int], None]) -> None:
+    at_once(7)
     subject = moving(task)
     (batch,) = draw_batches(subject, 3, 30, seed=0)
     rules = [stopping.get(name) for name in ONLINE]
     online = [rule for rule in rules if isinstance(rule, OnlineRule)]
     last = 2 * int(batch.steps.max())
-    found = run_until_stopped(subject.model, subject.weights, batch, online, until(batch, last), chunk=7)
+    found = run_until_stopped(subject.model, subject.weights, batch, online, until(batch, last))
     whole = unroll_grid(subject.model, subject.weights, batch, last)
     chosen = [rule.steps(whole) for rule in rules]
     assert len({tuple(steps.flatten().tolist()) for steps in chosen}) > 2, "the rules differ here"
@@ -105,7 +115,7 @@ def test_who_answers_token_by_token_is_measured_as_evaluate_does(method: str) ->
 def test_rows_are_those_of_evaluate(moving: Make, family: str, stops: tuple[str, ...]) -> None:
     subject = moving("copy")
     found = measure_length(subject, 3, family, 40, seed=2, stops=stops)
-    plain = measure(subject, [3], 40, seed=2, stops=stops, family=family, max_steps=6)
+    plain = measure(subject, [3], 40, seed=2, stops=stops, family=family)
     assert found == plain
 
 
@@ -121,7 +131,7 @@ def test_all_batches_of_a_length_count(parity: Subject, monkeypatch: pytest.Monk
     for stops in (("oracle", "converged"), ("oracle", "confidence-batch")):
         for family in ("uniform", "p=0.2"):
             found = measure_length(parity, 6, family, 40, seed=2, stops=stops)
-            assert found == measure(parity, [6], 40, seed=2, stops=stops, family=family, max_steps=12)
+            assert found == measure(parity, [6], 40, seed=2, stops=stops, family=family)
             assert {row.accuracy for row in found} - {0, 1}, "some right, some wrong"
 
 
@@ -164,9 +174,8 @@ def test_steps_are_those_of_a_grid(parity: Subject) -> None:
     assert found is not None
     unrolled = length_grid(parity, 6, 40, seed=0, max_steps=18)
     for s, each in enumerate(found):
-        assert each["overrun"]["+0"] == rollout.overrun(unrolled, 0)[s]
-        assert each["overrun"]["+50%"] == rollout.overrun(unrolled, 3)[s]
-        assert each["overrun"]["+200%"] == rollout.overrun(unrolled, 12)[s]
+        for name, step in (("+0", 6), ("+1", 7), ("+50%", 9), ("+200%", 18)):
+            assert each["overrun"][name] == float(unrolled.correct[s, step - 1].double().mean())
         first = rollout.first_correct(unrolled)[s]
         assert each["drift"]["never"] == pytest.approx(float((first == 0).double().mean()))
         if s == 0:

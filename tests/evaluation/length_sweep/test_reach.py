@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from looped.evaluation.length_sweep.record import FirstFailure, reach, reaches
+from looped.evaluation.length_sweep import reach, reaches
 
 LENGTHS = [20, 30, 60, 100]
 L99, L999 = 990, 999
@@ -49,7 +49,8 @@ def test_tables(
     table: dict[int, list[float]], level: int, longest: int | None, end: tuple[int, int, float] | None
 ) -> None:
     found = reach(rows(table), LENGTHS, [0, 1], ["uniform"], "oracle", level)
-    expected = None if end is None else FirstFailure(end[0], "uniform", end[1], end[2])
+    names = ("length", "seed", "accuracy")
+    expected = None if end is None else {"family": "uniform", **dict(zip(names, end, strict=True))}
     assert found == (longest, expected)
 
 
