@@ -19,13 +19,12 @@ from looped.evaluation import loading
 from looped.evaluation.measure import measure
 from looped.evaluation.stopping import Rule
 from looped.methods import Method
-from looped.tables import html_table
+from looped.output import html_table
 from looped.tasks.base import Task
 from looped.training import recipes
-from looped.training.engine import Backend
 from looped.training.progress import Tracker, tracked
 from looped.training.recipes import Recipe
-from looped.training.trainer import Summary
+from looped.training.trainer import Backend, Summary
 from looped.training.trainer import train as train_run
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The command `looped`: find a command's file, parse its options, run it, report errors in one sentence.
 
-A command is one row of `COMMANDS` and one function in `looped/cli`, imported only when it is asked for, so
+A command is one row of `COMMANDS` and a function `run_NAME` of the module there, imported only when it is asked for, so
 that `looped --help` answers at once. This file knows no option of any command.
 
 Exit status: 0 done, 1 done with a negative finding (`looped check` found a fault), 2 bad input or an
@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import get_type_hints
 
 from looped import __version__
@@ -34,29 +35,27 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "does a model simulate the program? reads its variables from the states",
     ),
     "solve": ("looped.cli.solve", "a model answers a question, or one per line from stdin"),
-    "explore": ("looped.cli.explore", "a page on which to ask a model and watch it loop"),
+    "explore": ("looped.cli.show", "a page on which to ask a model and watch it loop"),
     "train": ("looped.cli.train", "trains a model; the same command again resumes"),
     "evaluate": ("looped.cli.evaluate", "accuracy of runs by length and stopping rule"),
     "discover": ("looped.cli.evaluate", "from which loop step on trained models are right, by length"),
     "verify": ("looped.cli.verify", "a model's row of the length leaderboard, which can be repeated"),
-    "certify": (
-        "looped.cli.certify",
-        "shows that a local model is right at every length, or where it breaks",
-    ),
-    "publish": ("looped.cli.publish", "a trained model as a folder of the Hugging Face hub"),
-    "figure": ("looped.cli.figure", "draws from files of results alone"),
-    "reproduce": ("looped.cli.reproduce", "runs what is missing of a figure of the paper, then draws it"),
+    "certify": ("looped.cli.verify", "shows that a local model is right at every length, or where it breaks"),
+    "publish": ("looped.cli.compile", "a trained model as a folder of the Hugging Face hub"),
+    "figure": ("looped.cli.show", "draws from files of results alone"),
+    "reproduce": ("looped.cli.sweep", "runs what is missing of a figure of the paper, then draws it"),
     "sweep": ("looped.cli.sweep", "many runs from one file; the same command again does what is missing"),
     "status": ("looped.cli.sweep", "how the runs in a folder stand"),
     "cancel": ("looped.cli.sweep", "asks the runs in a folder to save and stop"),
     "cost": ("looped.cli.train", "what a run will take: operations, memory and time"),
-    "bench": ("looped.cli.bench", "measures this program against its peers in one run"),
+    "bench": ("benchmarks", "measures this program against its peers in one run"),
 }
 
 LONGEST_NAME = 1024  # characters of a path that a sentence repeats
 LONGEST_SENTENCE = 4000  # characters
 
-SUBCOMMANDS = {("bench", "ladder"), ("bench", "chomsky")}  # commands of two words, with options of their own
+# commands of two words, with options of their own
+SUBCOMMANDS = {"bench ladder": "looped.cli.length_sweep", "bench chomsky": "benchmarks.chomsky"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -104,22 +103,35 @@ def _dispatch(words: list[str]) -> int:
     if words[0] in ("-V", "--version"):
         print(f"looped {__version__}")
         return 0
-    name, *rest = words
-    if name not in COMMANDS:
-        raise InputError(_unknown_command(name))
+    count = 2 if " ".join(words[:2]) in SUBCOMMANDS else 1
+    name, rest = " ".join(words[:count]), words[count:]
+    if name not in COMMANDS and name not in SUBCOMMANDS:
+        nearest = difflib.get_close_matches(name[:QUOTED], COMMANDS, n=1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else f"the commands are {', '.join(COMMANDS)}"
+        kind = "option" if name.startswith("-") else "command"
+        raise InputError(f"unknown {kind} {quoted(name)}; {hint}")
     from looped.cli.arguments import parse
 
-    module = import_module(COMMANDS[name][0])
-    if rest and (name, rest[0]) in SUBCOMMANDS:
-        name, rest = f"{name} {rest[0]}", rest[1:]
-    if name == "bench chomsky":  # lies beside the package
-        module = module.find_benchmarks("benchmarks.chomsky")
+    module = _module(SUBCOMMANDS.get(name) or COMMANDS[name][0])
     run = getattr(module, f"run_{name.replace(' ', '_')}", None) or module.run  # a file may hold several
     try:
         args = parse(get_type_hints(run)["args"], rest, prog=f"looped {name}")
     except SystemExit:  # the command's --help, already printed
         return 0
     return int(run(args))
+
+
+def _module(name: str) -> ModuleType:
+    """A command's module; the benches lie beside the package in a checkout and are not installed with it."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != "benchmarks":
+            raise
+        raise InputError(
+            "`looped bench` needs a checkout of the repository, where benchmarks/ lies: "
+            "run `python -m looped bench NAME` there"
+        ) from None
 
 
 def _help() -> str:
@@ -132,13 +144,6 @@ Looped Transformers that hold past their training length.
 {rows}
 
 `looped COMMAND --help` shows a command's options; `looped --version` the version."""
-
-
-def _unknown_command(name: str) -> str:
-    nearest = difflib.get_close_matches(name[:QUOTED], COMMANDS, n=1)
-    kind = "option" if name.startswith("-") else "command"
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"the commands are {', '.join(COMMANDS)}"
-    return f"unknown {kind} {quoted(name)}; {hint}"
 
 
 def _fail(sentence: str, status: int = 2) -> int:

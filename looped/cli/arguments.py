@@ -21,6 +21,7 @@ import ast
 import dataclasses
 import difflib
 import inspect
+import itertools
 import re
 import shutil
 import textwrap
@@ -70,18 +71,13 @@ class Field:
     choices: tuple[str, ...]  # of a Literal
     many: bool
     shown: Option
-    default: Any  # MISSING where one has to be given
+    default: Any  # MISSING where a person has to give it
     text: str
 
     @property
     def positional(self) -> bool:
         """Whether it has no name on the command line."""
         return isinstance(self.shown, Positional)
-
-    @property
-    def required(self) -> bool:
-        """Whether a person has to give it."""
-        return self.default is MISSING
 
     @property
     def flag(self) -> str:
@@ -94,8 +90,8 @@ class Field:
     def metavar(self) -> str:
         """What its value looks like."""
         plain = self.name.upper() if self.kind is str else KINDS.get(self.kind, "")
-        one = self.shown.metavar or "|".join(self.choices) or plain
-        return f"{one}…" if self.many and not self.shown.metavar else one
+        one = "|".join(self.choices) or plain
+        return self.shown.metavar or (f"{one}…" if self.many else one)
 
     @property
     def wanted(self) -> str:
@@ -106,7 +102,9 @@ class Field:
         """The value that some words stand for."""
         for word in words:
             if self.choices and word not in self.choices:
-                raise InputError(f"{self.flag} takes {_either(self.choices)}, not {word[:40]!r}")
+                *others, last = self.choices
+                either = f"{', '.join(others)} or {last}" if others else last
+                raise InputError(f"{self.flag} takes {either}, not {word[:40]!r}")
         try:
             values = [self.kind(word) for word in words]
         except ValueError:
@@ -151,39 +149,29 @@ def parse(kind: type[T], words: Sequence[str], prog: str) -> T:
         before = found.get(field.name, ()) if field.shown.repeat else ()
         read = field.read(given)
         found[field.name] = (*before, *read) if field.many else read
-    return kind(**found, **_positionals(fields, plain, found, prog))
-
-
-def _values(field: Field, rest: list[str]) -> list[str]:
-    """Take the words that belong to an option off the rest: one, or all up to the next option."""
-    if field.shown.bare and rest[:1] not in [[choice] for choice in field.choices]:
-        return [field.shown.bare]
-    most = len(rest) if field.many and not field.shown.repeat else 1
-    count = next(
-        (i for i, word in enumerate(rest[:most]) if word == "--" or _is_option(word)), min(most, len(rest))
-    )
-    taken, rest[:count] = rest[:count], []
-    return taken
-
-
-def _positionals(
-    fields: Sequence[Field], plain: list[str], found: dict[str, Any], prog: str
-) -> dict[str, Any]:
-    """The fields without a name, from the words without one; complains of what is missing or too much."""
-    read: dict[str, Any] = {}
     for field in fields:
         if field.positional and (plain or field.many):
             count = len(plain) if field.many else 1
-            read[field.name] = field.read(plain[:count])
+            found[field.name] = field.read(plain[:count])
             del plain[:count]
-    lacking = [field for field in fields if field.required and field.name not in {*found, *read}]
-    if lacking:
-        needed = " and ".join(field.flag for field in fields if field.required)
+    required = [field for field in fields if field.default is MISSING]
+    if any(field.name not in found for field in required):
+        needed = " and ".join(field.flag for field in required)
         raise InputError(f"{prog} needs {needed}; `{prog} --help` shows how")
     if plain:
         word = quoted(plain[0])
         raise InputError(f"{prog} takes no further argument {word}; `{prog} --help` shows what it takes")
-    return read
+    return kind(**found)
+
+
+def _values(field: Field, rest: list[str]) -> list[str]:
+    """Take the words that belong to an option off the rest: one, or all up to the next option."""
+    if field.shown.bare and not (rest and rest[0] in field.choices):
+        return [field.shown.bare]
+    most = len(rest) if field.many and not field.shown.repeat else 1
+    taken = list(itertools.takewhile(lambda word: word != "--" and not _is_option(word), rest[:most]))
+    del rest[: len(taken)]
+    return taken
 
 
 def _is_option(word: str) -> bool:
@@ -197,13 +185,7 @@ def _unknown(flag: str, named: dict[str, Field], prog: str) -> str:
     return f"{prog} has no option {quoted(flag)[1:-1]}; {hint}"
 
 
-def _either(choices: Sequence[str]) -> str:
-    return f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
-
-
 # --- what a dataclass says of itself -----------------------------------------------------------------------
-
-
 def _fields(kind: type) -> list[Field]:
     hints, texts = get_type_hints(kind, include_extras=True), _texts(kind)
     return [_field(each, hints[each.name], texts.get(each.name, "")) for each in dataclasses.fields(kind)]
@@ -220,8 +202,7 @@ def _field(field: dataclasses.Field[Any], hint: Any, text: str) -> Field:
     if many:
         hint = get_args(hint)[0]
     choices = get_args(hint) if get_origin(hint) is Literal else ()
-    default = field.default if field.default_factory is MISSING else field.default_factory()
-    return Field(field.name, str if choices else hint, choices, many, shown, default, text)
+    return Field(field.name, str if choices else hint, choices, many, shown, field.default, text)
 
 
 def _texts(kind: type) -> dict[str, str]:
@@ -230,32 +211,30 @@ def _texts(kind: type) -> dict[str, str]:
     for each in reversed(kind.__mro__[:-1]):
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
         assert isinstance(body, ast.ClassDef)
-        for field, below in zip(body.body, body.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                match below:
-                    case ast.Expr(value=ast.Constant(value=str(text))):
-                        found[field.target.id] = " ".join(text.split())
+        for pair in itertools.pairwise(body.body):
+            match pair:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = " ".join(text.split())
     return found
 
 
 # --- help --------------------------------------------------------------------------------------------------
-
-
 def _help(kind: type, fields: Sequence[Field], prog: str) -> str:
-    positional = [field for field in fields if field.positional]
-    words = [f"[{_typed(field)}]" if not field.required else _typed(field) for field in positional]
-    words += [f"{field.flag} {field.metavar}" for field in fields if field.required and not field.positional]
+    positional = {field.flag + ("…" if field.many else ""): field for field in fields if field.positional}
+    words = [word if field.default is MISSING else f"[{word}]" for word, field in positional.items()]
+    options = [field for field in fields if not field.positional]
+    words += [f"{field.flag} {field.metavar}" for field in options if field.default is MISSING]
     width = max(NARROWEST, min(shutil.get_terminal_size((100, 24)).columns, 100))
     lines = [f"usage: {' '.join([prog, *words, '[OPTIONS]'])}", ""]
     lines += textwrap.wrap(" ".join((kind.__doc__ or "").split()), width)
     if positional:
-        lines += ["", "arguments:", *_rows([(_typed(field), _told(field)) for field in positional], width)]
-    options = [(f"{f.flag} {f.metavar}".strip(), _told(f)) for f in fields if not f.positional]
-    return "\n".join([*lines, "", "options:", *_rows([("-h, --help", "Show this."), *options], width)])
-
-
-def _typed(field: Field) -> str:
-    return field.flag + ("…" if field.many else "")
+        lines += [
+            "",
+            "arguments:",
+            *_rows([(word, _told(field)) for word, field in positional.items()], width),
+        ]
+    told = [(f"{field.flag} {field.metavar}".strip(), _told(field)) for field in options]
+    return "\n".join([*lines, "", "options:", *_rows([("-h, --help", "Show this."), *told], width)])
 
 
 def _told(field: Field) -> str:

@@ -1,14 +1,11 @@
-"""`looped compile`: a program into weights; `looped compare`: does a trained model simulate the program?
+"""Models to files: `looped compile` writes a program as weights, `looped publish` a trained model's folder for the hub.
+
+`looped compare` tells whether a trained model computes as the program does.
 
 $ looped compile parity --out p.safetensors
 parity: 1 layer a step and 3 before the loop, width 16, 4 heads, 8805 parameters (235 not zero)
 exact in float64 on rows of up to 4096 tokens (16 of 53 bits)
 wrote p.safetensors
-$ looped compare copy --model copy-fast --length 12 --samples 1024
-variable  step  from state  from token  from input  untrained  shuffled
-seq          1  0.9287      0.5052      0.5052      0.9401     0.5026
-…
-copy-fast does not compute as the program does: of 12 pairs of variable and step, 3 are read better …
 """
 
 from __future__ import annotations
@@ -20,15 +17,17 @@ from typing import Annotated
 
 import torch
 
-from looped import batches, checkpoints, devices, registry, tasks
+import looped.zoo as zoo
+from looped import batches, checkpoints, devices, registry, runs, tasks
 from looped.cli.arguments import Option, Positional
-from looped.cli.output import note, print_json, print_table
-from looped.compiler.compiled import LONGEST, MOST_WIDTH, CompiledCard, compile_program
+from looped.compiler.compiled import LONGEST, MOST_WIDTH, compile_program, draw
 from looped.compiler.probe import Decoded, Spoken, probe, spoken
 from looped.errors import InputError
+from looped.model import hub
+from looped.model.weights import Layout
+from looped.output import note, print_json, print_table
 from looped.rasp import programs
-from looped.solve import load
-from looped.solve.sources import own
+from looped.solve import load, own
 from looped.tasks.base import LARGEST_SEED
 
 
@@ -54,12 +53,12 @@ class CompileArgs:
 
 def run_compile(args: CompileArgs) -> int:
     """Compile, write, print the sizes."""
-    for option, path in (("--out", args.out), ("--picture", args.picture)):
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise InputError(f"{option} must name a file in a folder that exists, not {path}")
-        if path is not None:
-            checkpoints.check_plain(path)
-    if args.out is not None and args.picture is not None and args.out.absolute() == args.picture.absolute():
+    asked = {"--out": args.out, "--picture": args.picture}
+    files = {option: path for option, path in asked.items() if path is not None}
+    for option, path in files.items():
+        checkpoints.check_folder(option, path)
+        checkpoints.check_plain(path)
+    if len({path.absolute() for path in files.values()}) < len(files):
         raise InputError(f"--out and --picture are two files, not both {args.out}")
     if args.picture is not None and args.picture.suffix != ".svg":
         raise InputError(f"a picture's name ends in .svg, not {args.picture.suffix or 'nothing'!r}")
@@ -70,27 +69,56 @@ def run_compile(args: CompileArgs) -> int:
     if args.out is not None:
         compiled.save(args.out)
     if args.picture is not None:
-        from looped.compiler.picture import draw
-
         draw(program, compiled, args.picture)
+    card = compiled.card
     if args.json:
-        print_json(asdict(compiled.card))
+        print_json(asdict(card))
     else:
-        print(sizes(compiled.card))
-    for path in (args.out, args.picture):
-        if path is not None:
-            note(f"wrote {path}")
+        layers = f"{card.layers} layer{'s' if card.layers > 1 else ''} a step"
+        print(
+            f"{card.program}: {layers} and {card.before} before the loop, width {card.width}, {card.heads} heads, "
+            f"{card.parameters} parameters ({card.nonzero} not zero)\n"
+            f"exact in {card.precision} on rows of up to {card.max_length} tokens ({card.bits:.0f} of 53 bits)"
+        )
+    for path in files.values():
+        note(f"wrote {path}")
     return 0
 
 
-def sizes(card: CompiledCard) -> str:
-    """A card in two lines."""
-    layers = f"{card.layers} layer{'s' if card.layers > 1 else ''} a step and {card.before} before the loop"
-    return (
-        f"{card.program}: {layers}, width {card.width}, {card.heads} heads, "
-        f"{card.parameters} parameters ({card.nonzero} not zero)\n"
-        f"exact in {card.precision} on rows of up to {card.max_length} tokens ({card.bits:.0f} of 53 bits)"
-    )
+@dataclass(frozen=True)
+class PublishArgs:
+    """Write a model as a folder of the Hugging Face hub: flat config.json, model.safetensors, a model card."""
+
+    model: Annotated[str, Positional("MODEL")]
+    """A shipped model's name, a run's folder (its first seed), a checkpoint's file, or a published model."""
+    folder: Annotated[Path, Positional("DIR")]
+    """The folder to write, new or empty; `looped solve TASK --model DIR` and all other commands read it."""
+    json: bool = False
+    """Print what was written as one JSON object."""
+
+
+def run_publish(args: PublishArgs) -> int:
+    """Write the folder and say how to upload it."""
+    if args.folder.is_dir() and any(args.folder.iterdir()):
+        raise InputError(f"{args.folder} is not empty: choose another folder")
+    shipped = zoo.located(args.model)
+    file = shipped or runs.weight_files(Path(args.model))[0]
+    trained = runs.load_seed(file)
+    config = trained.config
+    if shipped is None:
+        name, rows = config.name, runs.last_evaluation(file.parent, trained.seed)
+    else:
+        name, rows = file.stem, [asdict(row) for row in zoo.card(file.stem).rows]
+    runs.publish(trained, args.folder, name, rows)
+    parameters = sum(each.numel() for each in trained.weights.values()) or Layout(config.model).parameters
+    if args.json:
+        size = sum((args.folder / each).stat().st_size for each in (hub.CONFIG, hub.WEIGHTS, hub.CARD))
+        facts = {"folder": str(args.folder), "model": name, "task": config.task, "parameters": parameters}
+        print_json(facts | {"accuracies": len(rows), "bytes": size})
+        return 0
+    upload = f"upload it with `hf upload OWNER/NAME {args.folder}`"
+    print(f"wrote {args.folder}: {name}, {config.task}, {parameters:,} parameters; {upload}")
+    return 0
 
 
 SAME = 0.99  # accuracies above this count as equal
@@ -128,8 +156,7 @@ def run_compare(args: CompareArgs) -> int:
     """Probe and print."""
     task, device = tasks.get(registry.resolve("task", args.task)), devices.pick(args.device)
     solver = load(own(task.name, args.model), device)
-    if solver.task is not task:
-        raise InputError(f"{args.model} is a model for {solver.task.name}, not for {task.name}")
+    solver.check_task(task, args.model)
     if solver.method.prediction != "fop" or solver.method.pause:
         raise InputError(f"{solver.method.name} is fed other rows than the program; compare a looped method")
     if not 2 <= args.samples <= 65536:

@@ -1,15 +1,8 @@
 """`looped demo`: train two small models on short inputs, ask them long ones, draw the result; a minute or two on a CPU.
 
-$ looped demo
-…
-length  looped, n passes  ordinary, one pass
-    10            1.0000              1.0000  trained to here
-    11            1.0000              0.0000
-   100            1.0000              0.0000  10×
-
 Two models of equal size learn to copy bit strings of up to ten symbols: one applies its layers as often as the string
 is long, the other once, as an ordinary Transformer does. Both master these lengths. Then both copy longer strings, up
-to twenty times as long.
+to twenty times as long, which only the first one can.
 """
 
 from __future__ import annotations
@@ -24,18 +17,17 @@ import torch
 
 from looped import checkpoints, devices, tasks
 from looped.cli.arguments import Option
-from looped.cli.output import note, print_json, print_table, progress
 from looped.cli.train import listener
 from looped.errors import InputError
 from looped.evaluation import loading
 from looped.evaluation.measure import Row, check_samples, measure
+from looped.output import note, print_json, print_table, progress
 from looped.rasp import lint, programs
 from looped.rasp.trace import trace
 from looped.serial import to_json
 from looped.training import recipes
 from looped.training.config import TrainConfig
 from looped.training.interrupt import Interrupt
-from looped.training.progress import Listener
 from looped.training.trainer import Cadence, Summary, train
 
 TASK, SEED = "copy", 0
@@ -67,68 +59,47 @@ def contestants(steps: int = 0) -> tuple[Contestant, Contestant]:
     looped = replace(looped, steps=steps or looped.steps)
     ordinary = replace(looped.model, bands=(), positions="rotary")
     fixed = replace(looped, method="fop", model=ordinary, steps=MORE * looped.steps, noise=0.0)
-    return (
-        Contestant("looped", "looped, n passes", looped),
-        Contestant("fixed", "ordinary, one pass", fixed),
-    )
+    return Contestant("looped", "looped, n passes", looped), Contestant("fixed", "ordinary, one pass", fixed)
 
 
-def race(
-    folder: Path,
-    pair: Sequence[Contestant],
-    listener: Callable[[], Listener],
-    seconds: float,
-    stop: Callable[[], bool] = lambda: False,
-) -> list[Summary]:
+def race(folder: Path, pair: Sequence[Contestant], seconds: float, stop: Callable[[], bool]) -> list[Summary]:
     """Train one after the other, in so many seconds altogether; the same call goes on where it was stopped."""
     summaries: list[Summary] = []
     end = time.monotonic() + seconds
     for i, each in enumerate(pair):
-        share = (end - time.monotonic()) / (len(pair) - i)
-        once = Cadence(evaluate_steps=each.config.steps)  # at the end
-        summaries.append(
-            train(
-                each.config, folder / each.name, "cpu",
-                listeners=[listener()], cadence=once, stop=stop, time_limit_s=max(share, 1.0),
-            )
+        summary = train(
+            each.config, folder / each.name, "cpu", stop=stop, listeners=[listener()],
+            time_limit_s=max((end - time.monotonic()) / (len(pair) - i), 1.0),
+            cadence=Cadence(evaluate_steps=each.config.steps),  # at the end
         )  # fmt: skip
+        summaries.append(summary)
     return summaries
 
 
-def exam(
-    folder: Path,
-    pair: Sequence[Contestant],
-    samples: int,
-    on_progress: Callable[[list[Row]], None] | None = None,
-) -> list[Row]:
+def exam(folder: Path, pair: Sequence[Contestant], samples: int) -> list[Row]:
     """How often each is exactly right at the lengths of the exam."""
     rows: list[Row] = []
-    for each in pair:
-        subject = loading.load(folder / each.name, torch.device("cpu")).subject
-        for lengths, count in ((LENGTHS, samples), ((FARTHEST,), -(-samples // 4))):
-            rows += measure(subject, lengths, count, seed=1, on_progress=on_progress)
+    with progress(len(pair) * (len(LENGTHS) + 1), "copying") as bar:
+        for each in pair:
+            subject = loading.load(folder / each.name, torch.device("cpu")).subject
+            for lengths, count in ((LENGTHS, samples), ((FARTHEST,), -(-samples // 4))):
+                rows += measure(subject, lengths, count, seed=1, on_progress=lambda _: bar.done("copying"))
     return rows
 
 
-def check_programs(longest: int) -> dict[str, int]:
-    """Every task's n-RASP-L program, checked for legality and held to the task's answer up to a length.
-
-    Returns how many problems each answered; raises if a program is illegal or wrong.
-    """
-    solved: dict[str, int] = {}
+def check_programs(longest: int) -> list[str]:
+    """The tasks, each of whose n-RASP-L programs is legal and gives the task's answers up to a length; else raises."""
     for name, task in tasks.TASKS.items():
         program = programs.get(name)
         faults = lint.check_program(program)
         assert not faults, f"{name}: {faults[0]}"
         generator = torch.Generator().manual_seed(SEED)
-        lengths = [n for n in (1, 2, 3, 5, 10, 20, 50, 100, 200) if n <= longest]
-        for n in lengths:
+        for n in (n for n in (1, 2, 3, 5, 10, 20, 50, 100, 200) if n <= longest):
             problem = task.sample(torch.tensor([n]), generator, max_length=n)
             question = task.vocab.decode(problem.question[0, : int(problem.question_length)].tolist())
             answer = trace(program, program.row(question)).answer
             assert answer == task.solve(question), f"{name} is wrong on {task.format_question(question)}"
-        solved[name] = len(lengths)
-    return solved
+    return list(tasks.TASKS)
 
 
 def illustrations() -> list[tuple[str, list[str], dict[str, list[list[str]]]]]:
@@ -171,10 +142,10 @@ def run(args: DemoArgs) -> int:
     note(f"The n-RASP-L programs of {', '.join(solved)}: all legal, all right at lengths up to 200.")
 
     pair = contestants(args.steps)
-    longest = pair[0].config.max_length
-    note(f"Two models of equal size learn to copy up to {longest} bits, one after the other:")
+    trained = pair[0].config.max_length
+    note(f"Two models of equal size learn to copy up to {trained} bits, one after the other:")
     with Interrupt() as asked:
-        summaries = race(args.out, pair, listener, args.seconds, asked)
+        summaries = race(args.out, pair, args.seconds, asked)
     if asked.status:
         note("stopped; the same command goes on from there")
         return asked.status
@@ -183,52 +154,34 @@ def run(args: DemoArgs) -> int:
             at = f"{summary.step} of {summary.steps} steps"
             note(f"time was up after {at}; the same command goes on from there")
     note(f"Exam, {args.samples} fresh problems per length:")
-    with progress(len(pair) * (len(LENGTHS) + 1), "copying") as bar:
-        rows = exam(args.out, pair, args.samples, lambda rows: bar.done("copying"))
-    _keep(args.out, pair, rows)
+    measured = exam(args.out, pair, args.samples)
+    rows = [row.as_dict() for row in measured]
+
+    names = {each.config.method: each.what for each in pair}
+    drawn = [row | {"method": names[str(row["method"])]} for row in rows]
+    figure = figures.accuracy_by_length(drawn, {TASK: trained}, doubling=True)
+    for suffix in (".png", ".svg"):
+        figures.save(figure, args.out / f"demo{suffix}")
+    origin = [{"run": each.name, "config": to_json(each.config)} for each in pair]
+    result = {"provenance": {**devices.facts("cpu"), "runs": origin}, "rows": rows}
+    checkpoints.write_json(args.out / "results.json", result)
     if args.json:
         seconds = {each.name: round(s.seconds, 1) for each, s in zip(pair, summaries, strict=True)}
-        print_json({"rows": [row.as_dict() for row in rows], "seconds": seconds, "out": str(args.out)})
-    else:
-        _print(pair, rows)
-    _conclude(args.out, pair, rows)
+        print_json({"rows": rows, "seconds": seconds, "out": str(args.out)})
+    _conclude(args, pair, {(row.method, row.length): row.accuracy for row in measured})
     return 0
 
 
-def _keep(out: Path, pair: Sequence[Contestant], rows: Sequence[Row]) -> None:
-    """The picture, and the rows it was drawn from."""
-    from looped import figures
-
-    names = {each.config.method: each.what for each in pair}
-    drawn = [row.as_dict() | {"method": names[row.method]} for row in rows]
-    trained = {TASK: pair[0].config.max_length}
-    figure = figures.accuracy_by_length(drawn, trained, doubling=True)
-    for suffix in (".png", ".svg"):
-        figures.save(figure, out / f"demo{suffix}")
-    origin = [{"run": each.name, "config": to_json(each.config)} for each in pair]
-    provenance = {**devices.facts("cpu"), "runs": origin}
-    result = {"provenance": provenance, "rows": [row.as_dict() for row in rows]}
-    checkpoints.write_json(out / "results.json", result)
-
-
-def _print(pair: Sequence[Contestant], rows: Sequence[Row]) -> None:
-    """Length against model."""
-    found = {(row.method, row.length): row.accuracy for row in rows}
-    trained = pair[0].config.max_length
+def _conclude(args: DemoArgs, pair: Sequence[Contestant], found: dict[tuple[str, int], float]) -> None:
+    """What was seen, length against model, and what to do next."""
+    trained, out = pair[0].config.max_length, args.out
     table = []
     for n in sorted({length for _, length in found}):
         times = "trained to here" if n == trained else f"{n // trained}×" if n % trained == 0 else ""
         table.append([n, *(f"{found[each.config.method, n]:.4f}" for each in pair), times])
-    print_table(["length", *(each.what for each in pair), ""], table, title="exact match")
-
-
-def _conclude(out: Path, pair: Sequence[Contestant], rows: Sequence[Row]) -> None:
-    """What was seen, and what to do next."""
-    ten = 10 * pair[0].config.max_length
-    ours, other = (
-        next(row.accuracy for row in rows if (row.method, row.length) == (each.config.method, ten))
-        for each in pair
-    )
+    if not args.json:
+        print_table(["length", *(each.what for each in pair), ""], table, title="exact match")
+    ours, other = (found[each.config.method, 10 * trained] for each in pair)
     note(f"wrote {out / 'demo.png'}, {out / 'demo.svg'}, {out / 'programs.svg'} and {out / 'results.json'}")
     note(
         f"At ten times the training length the looped model is exactly right in {ours:.1%} of the cases, the ordinary "

@@ -1,9 +1,5 @@
 """`looped evaluate`: how often trained models are exactly right; `looped discover`: which T(n) they have found.
 
-$ looped evaluate runs/copy-fop-loop-adaptive-quick --lengths 10,20 --samples 640
-run                           length  stop    inputs   exact            steps
-copy-fop-loop-adaptive-quick      10  oracle  uniform  1.0000 ± 0.0000   10.0
-copy-fop-loop-adaptive-quick      20  oracle  uniform  0.9891 ± 0.0047   20.0
 $ looped discover runs/parity-free --lengths 5,10,20 --samples 640
 run          length  T(n)  first right  held from  held    stop       exact   steps  random exit
 parity-free       5     5          4.0        5.0  1.0000  converged  1.0000    8.0       0.6671
@@ -17,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,23 +23,13 @@ import torch
 import looped.zoo as zoo
 from looped import checkpoints, devices
 from looped.cli.arguments import Option, OwnPart, Positional
-from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
-from looped.evaluation import stopping
-from looped.evaluation.loading import (
-    LARGEST_SEED,
-    LoadedRun,
-    Precision,
-    diverged,
-    load,
-    parse_lengths,
-    selected,
-)
-from looped.evaluation.measure import Pace, check, measure, pace, usual_stops
+from looped.evaluation import loading, stopping
+from looped.evaluation.loading import LARGEST_SEED, Kind, LoadedRun, Precision, load, parse_lengths
+from looped.evaluation.measure import check, pace, usual_stops
 from looped.evaluation.rollout import DIVERGED
-from looped.evaluation.steps import discover
 from looped.evaluation.stopping import Rule
-from looped.experiments.plan import variant
+from looped.output import note, print_json, print_table, progress
 from looped.registry import NamedParts, resolve
 from looped.result_files import over_seeds, wilson
 from looped.tasks.families import UNIFORM
@@ -51,8 +37,9 @@ from looped.training.interrupt import status_of
 from looped.training.progress import clock
 
 Json = dict[str, Any]  # a row of results
-Measure = Callable[[LoadedRun, str, int], list[Json]]  # a run's rows on an input distribution at a length
-Show = Callable[[list[list[Json]]], None]  # prints the rows of each run
+Stops = tuple[str | Rule, ...]
+Seconds = Callable[[int, int], float]  # of a length and a number of problems
+Show = Callable[[Iterable[tuple[str, list[Json]]]], None]  # prints the rows of all seeds, with the run's name
 CHOSEN = "(default: on a CPU what ends within a minute, on a GPU 1:60 and 6400)"
 LENGTHS, SAMPLES = "1:60", 6400  # on a GPU, as in the paper
 TIMES = (1, 1.5, 2, 3)  # of the training length: the lengths on a CPU
@@ -93,29 +80,38 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Ready:
-    """Everything is there, nothing is measured yet."""
+class MeasurePlan:
+    """What is to be measured: every run under its rules, on every input distribution and length."""
 
     args: Shared
-    lengths: list[int]
-    samples: int
     device: torch.device
     loaded: list[LoadedRun]
+    stops: list[Stops]  # of each run
+    families: tuple[str, ...]
+    lengths: list[int]
+    samples: int
     began: float
-    speeds: tuple[tuple[Pace, list[Rule]], ...] = ()  # of each run, under its rules; empty where not measured
+    seconds: tuple[Seconds, ...] = ()  # of each run; empty where that was not measured
 
-    def report(self, measure: Measure, show: Show, families: Sequence[str] = (UNIFORM,)) -> int:
-        """Measure every run on every input distribution and length, write and print the rows; the exit status.
+    def parts(self) -> Iterator[tuple[int, str, int]]:
+        """Run, input distribution and length of everything, in the order in which it is measured."""
+        return itertools.product(range(len(self.loaded)), self.families, self.lengths)
 
-        Ctrl-C and SIGTERM keep what is done.
-        """
+    def expected(self) -> list[float]:
+        """The seconds that each part takes; 0 where that is not known."""
+        known = self.seconds
+        return [known[i](length, self.samples) if known else 0.0 for i, _, length in self.parts()]
+
+    def report(self, kind: Kind, show: Show) -> int:
+        """Measure part by part, write and print the rows; the exit status. Ctrl-C and SIGTERM keep what is done."""
         rows: list[list[Json]] = [[] for _ in self.loaded]
-        parts = list(itertools.product(range(len(self.loaded)), families, self.lengths))
-        left, status = TimeLeft([self.expected(i, length) for i, _, length in parts]), 0
+        expected = self.expected()
+        left, status = TimeLeft(expected), 0
         try:
-            with progress(len(parts), left=str(left)) as bar:
-                for i, family, length in parts:
-                    rows[i] += measure(self.loaded[i], family, length)
+            with progress(len(expected), left=str(left)) as bar:
+                for i, family, length in self.parts():
+                    about: dict[str, Any] = {"seed": self.args.seed, "stops": self.stops[i], "family": family}
+                    rows[i] += self.loaded[i].rows(kind, length, self.samples, **about)
                     named = self.args.runs[i].name + ("" if family == UNIFORM else f" {family}")
                     bar.done(f"{named}: length {length}", left.done())
         except KeyboardInterrupt as error:
@@ -124,13 +120,6 @@ class Ready:
             status = status_of(error)
         self._deliver(rows, show, interrupted=bool(status))
         return status
-
-    def expected(self, run: int, length: int) -> float:
-        """The seconds that a length of a run will take; 0 where that is not known."""
-        if not self.speeds:
-            return 0.0
-        speed, rules = self.speeds[run]
-        return speed.seconds(self.loaded[run].subject, length, self.samples, rules)
 
     def _deliver(self, rows: list[list[Json]], show: Show, interrupted: bool) -> None:
         """Write and print the rows with where they come from, for people by `show`."""
@@ -151,7 +140,7 @@ class Ready:
             if self.args.json:
                 print_json(result)
             else:
-                show(rows)
+                show(_grouped(rows, self.args.runs))
         if out is not None:
             note(f"wrote {out}")
         if interrupted:
@@ -176,83 +165,78 @@ class TimeLeft:
         return pace * sum(self._expected[self._done :])
 
     def __str__(self) -> str:
-        left = self.seconds()
-        return f"about {clock(left)} left" if left else ""
+        return f"about {clock(left)} left" if (left := self.seconds()) else ""
 
 
-def ready(args: Shared, command: str) -> Ready:
-    """Complain about bad options, then load the runs; on a CPU, `fitted` chooses how many problems."""
+def plan(
+    args: Shared, command: str, families: Sequence[str], stops_of: Callable[[LoadedRun], Stops]
+) -> MeasurePlan:
+    """Complain about bad options and load the runs; on a CPU, choose what it answers in time."""
     device = devices.pick(args.device)
     lengths = parse_lengths(args.lengths) if args.lengths else []
     if not 0 <= args.seed <= LARGEST_SEED:
         raise InputError(f"--seed must be between 0 and {LARGEST_SEED}, not {args.seed}")
-    if args.out is not None and (args.out.is_dir() or not args.out.parent.is_dir()):
-        raise InputError(f"--out must name a file in a folder that exists, not {args.out}")
     if args.out is not None:
+        checkpoints.check_folder("--out", args.out)
         checkpoints.check_writable(args.out)
     if not args.runs:
         raise InputError(f"looped {command} needs a RUN: a run's folder or a checkpoint of one seed")
     given = NamedParts(task=args.task, method=args.method, block=args.block)
     began = time.monotonic()
-    loaded = [load(_found(path), device, args.precision) for path in args.runs]
+    loaded = [load(zoo.located(str(path)) or path, device, args.precision) for path in args.runs]
     given.check()
     for each in loaded:
-        if how := selected(each.seeds[0].config):
+        if how := loading.selected(each.seeds[0].config):
             note(f"looped: {each.path}: {how}")
         _check_alive(each, min(lengths, default=1))
     on_cpu = device.type == "cpu"
+    if not lengths and on_cpu:
+        longest = max(each.subject.trained_max_length for each in loaded)
+        lengths = sorted({max(1, round(times * longest)) for times in TIMES})
     samples = args.samples if args.samples is not None else 1 if on_cpu else SAMPLES
-    usual = _usual_lengths(loaded) if on_cpu else parse_lengths(LENGTHS)
-    return Ready(args, lengths or usual, samples, device, loaded, began)
+    asked = MeasurePlan(
+        args, device, loaded, [stops_of(each) for each in loaded], tuple(dict.fromkeys(families)),
+        lengths or parse_lengths(LENGTHS), samples, began,
+    )  # fmt: skip
+    if not asked.families:
+        raise InputError("--family must name at least one input distribution, such as uniform")
+    for each, stops in zip(loaded, asked.stops, strict=True):  # all complaints before any work
+        for family in asked.families:
+            check(each.subject, asked.lengths, samples, stops=stops, family=family)
+    return fitted(asked) if on_cpu else asked
 
 
-def _usual_lengths(loaded: Sequence[LoadedRun]) -> list[int]:
-    """From the longest training length to three times as much."""
-    longest = max(each.subject.trained_max_length for each in loaded)
-    return sorted({max(1, round(times * longest)) for times in TIMES})
-
-
-def fitted(asked: Ready, stops: Callable[[LoadedRun], Sequence[str | Rule]], families: int = 1) -> Ready:
-    """The same with the number of problems that a CPU answers in time, and how long everything will take."""
+def fitted(asked: MeasurePlan) -> MeasurePlan:
+    """The same with the number of problems that a CPU answers in time; says how long that takes."""
     given = asked.args.samples is not None
-    small = asked.samples * len(asked.lengths) * max(asked.lengths) <= QUICK
-    if asked.device.type != "cpu" or (given and small):
+    if given and asked.samples * len(asked.lengths) * max(asked.lengths) <= QUICK:
         return asked
-    middle, speeds = sorted(asked.lengths)[len(asked.lengths) // 2], []
-    for each in asked.loaded:
-        rules = [stopping.get(stop) for stop in stops(each)]
-        speeds.append((pace(each.subject, middle, rules), rules))
-    asked = replace(asked, speeds=tuple(speeds))
-    parts = families * list(itertools.product(range(len(asked.loaded)), asked.lengths))
+    middle = sorted(asked.lengths)[len(asked.lengths) // 2]
+    subjects = zip(asked.loaded, asked.stops, strict=True)
+    paces = (pace(loaded.subject, middle, list(map(stopping.get, stops))) for loaded, stops in subjects)
+    asked = replace(asked, seconds=tuple(paces))
     if given:
-        if (seconds := sum(asked.expected(*part) for part in parts)) > TOLD_S:
+        if (seconds := sum(asked.expected())) > TOLD_S:
             note(f"looped: this takes about {clock(seconds)}")
         return asked
     for samples in ROUND:
-        tried = replace(asked, samples=samples)
-        seconds = sum(tried.expected(*part) for part in parts)
-        if seconds <= BUDGET_S:
+        asked = replace(asked, samples=samples)
+        if (seconds := sum(asked.expected())) <= BUDGET_S:
             break
     chosen = f"{samples} problems per length at {','.join(map(str, asked.lengths))}"
     note(f"looped: {chosen}, about {clock(seconds)}; --lengths and --samples change it")
-    return tried
+    return asked
 
 
 def _check_alive(loaded: LoadedRun, length: int) -> None:
     """Refuse a run of which nothing is left to measure, and say which seeds of another have diverged."""
     subject = loaded.subject
     check(subject, [length], 1, stops=usual_stops(subject.method), family=UNIFORM)
-    bad = diverged(subject, length)
+    bad = loading.diverged(subject, length)
     if bad and len(bad) == len(subject.seeds):
         raise InputError(f"{loaded.path} {DIVERGED}")
     if bad:
         note(f"looped: of {loaded.path}, seed {', '.join(map(str, bad))} {DIVERGED}")
-
-
-def _found(path: Path) -> Path:
-    """The file of a shipped model where its name is given; anything else as it is."""
-    name = None if path.exists() or len(path.parts) > 1 else zoo.find(str(path))
-    return path if name is None else zoo.path(name)
 
 
 @dataclass(frozen=True)
@@ -267,23 +251,10 @@ class EvaluateArgs(Shared):
 
 def run_evaluate(args: EvaluateArgs) -> int:
     """Measure everything asked for, then print it once."""
-    asked = ready(args, "evaluate")
-    stops, families = rules(args.stop), tuple(dict.fromkeys(args.family))
-    if not families:
-        raise InputError("--family must name at least one input distribution, such as uniform")
-    for each in asked.loaded:  # all complaints before any work
-        for family in families:
-            check(each.subject, asked.lengths, asked.samples, stops=stops, family=family)
-    asked = fitted(asked, lambda _: stops, len(families))
-
-    def one(loaded: LoadedRun, family: str, length: int) -> list[Json]:
-        rows = measure(loaded.subject, [length], asked.samples, seed=args.seed, stops=stops, family=family)
-        return [row.as_dict() for row in rows]
-
-    return asked.report(one, lambda found: _print_accuracy(found, args.runs), families)
+    return plan(args, "evaluate", args.family, lambda _: rules(args.stop)).report("accuracy", _print_accuracy)
 
 
-def rules(named: Sequence[str]) -> tuple[str | Rule, ...]:
+def rules(named: Sequence[str]) -> Stops:
     """The stopping rules that a person names, each once; those in files become known."""
     return stopping.distinct([resolve("stopping rule", name) for name in named])
 
@@ -298,22 +269,17 @@ def _grouped(found: Sequence[Sequence[Json]], paths: Sequence[Path]) -> Iterator
             yield path.name, group
 
 
-def _print_accuracy(found: Sequence[Sequence[Json]], paths: Sequence[Path]) -> None:
-    """Seeds as mean and error."""
+def _print_accuracy(groups: Iterable[tuple[str, list[Json]]]) -> None:
+    """Seeds as mean and error; a single one with Wilson's interval."""
     lines = []
-    for name, group in _grouped(found, paths):
-        first, steps = group[0], over_seeds([row["mean_steps"] for row in group]).mean
-        inputs = first.get("family", UNIFORM)
-        lines.append([name, first["length"], first["stop"], inputs, _exact(group), round(steps, 2)])
+    for name, group in groups:
+        first, spread = group[0], over_seeds([row["accuracy"] for row in group])
+        low, high = wilson(spread.mean, first["samples"])
+        sure = f"({low:.4f} to {high:.4f})" if spread.error is None else f"± {spread.error:.4f}"
+        steps = round(over_seeds([row["mean_steps"] for row in group]).mean, 2)
+        about = [name, first["length"], first["stop"], first.get("family", UNIFORM)]
+        lines.append([*about, f"{spread.mean:.4f} {sure}", steps])
     print_table(["run", "length", "stop", "inputs", "exact", "steps"], lines)
-
-
-def _exact(group: Sequence[Json]) -> str:
-    spread = over_seeds([row["accuracy"] for row in group])
-    if spread.error is not None:
-        return f"{spread.mean:.4f} ± {spread.error:.4f}"
-    low, high = wilson(group[0]["accuracy"], group[0]["samples"])
-    return f"{spread.mean:.4f} ({low:.4f} to {high:.4f})"
 
 
 @dataclass(frozen=True)
@@ -330,46 +296,25 @@ class DiscoverArgs(Shared):
 
 def run_discover(args: DiscoverArgs) -> int:
     """Measure everything asked for, then print it once."""
-    asked = ready(args, "discover")
-    for each in asked.loaded:  # all complaints before any work
-        check(each.subject, asked.lengths, asked.samples, stops=stops_of(args, each), family=UNIFORM)
-    asked = fitted(asked, lambda loaded: stops_of(args, loaded))
 
-    def one(loaded: LoadedRun, family: str, length: int) -> list[Json]:
-        """Rows of a length, with the variant's name where the run is one."""
-        named, stops = variant(loaded.seeds[0].config), stops_of(args, loaded)
-        rows = discover(loaded.subject, length, asked.samples, seed=args.seed, stops=stops, family=family)
-        return [{**row, "variant": named} for row in rows] if named else rows
+    def stops_of(loaded: LoadedRun) -> Stops:
+        return rules(args.stop or loaded.seeds[0].config.stops)
 
-    return asked.report(one, lambda found: _print_discovered(found, args.runs))
+    return plan(args, "discover", [UNIFORM], stops_of).report("halting", _print_discovered)
 
 
-def stops_of(args: DiscoverArgs, loaded: LoadedRun) -> tuple[str | Rule, ...]:
-    """The rules asked for, or the one for models trained like this."""
-    return rules(args.stop or loaded.seeds[0].config.stops)
+DISCOVERED = {
+    "T(n)": ("needed", 0), "first right": ("first_right", 2), "held from": ("held_from", 2), "held": ("held", 4),
+    "stop": ("stop", 0), "exact": ("accuracy", 4), "steps": ("mean_steps", 2), "random exit": ("random_exit", 4),
+}  # column → field, and digits of its mean over seeds; 0: the same for all  # fmt: skip
 
 
-def _print_discovered(found: Sequence[Sequence[Json]], paths: Sequence[Path]) -> None:
-    """Means over seeds."""
-    columns = (
-        "run",
-        "length",
-        "T(n)",
-        "first right",
-        "held from",
-        "held",
-        "stop",
-        "exact",
-        "steps",
-        "random exit",
-    )
-    lines: list[list[object]] = []
-    for name, group in _grouped(found, paths):
-        first_right, held_from = _mean(group, "first_right", 2), _mean(group, "held_from", 2)
-        steps, control = _mean(group, "mean_steps", 2), _mean(group, "random_exit", 4)
-        at = [name, group[0]["length"], group[0]["needed"], first_right, held_from, _mean(group, "held", 4)]
-        lines.append([*at, group[0]["stop"], _mean(group, "accuracy", 4), steps, control])
-    print_table(columns, lines)
+def _print_discovered(groups: Iterable[tuple[str, list[Json]]]) -> None:
+    lines = []
+    for name, group in groups:
+        own = [_mean(group, *each) if each[1] else group[0][each[0]] for each in DISCOVERED.values()]
+        lines.append([name, group[0]["length"], *own])
+    print_table(["run", "length", *DISCOVERED], lines)
 
 
 def _mean(group: Sequence[Json], field: str, digits: int) -> str:

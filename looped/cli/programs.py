@@ -8,30 +8,25 @@ step  variable  1 0 > # #
    1  seq       · 1 0 # #
    2  seq       · · 1 0 #
  out            * * 1 0 #
-$ looped check mine.py
-mine.py:7: index-arithmetic: an index + 2 (an index or a count takes only order comparison, +1 and -1)
-mine.py: 1 broken rule in f
 
-With --model, each step also shows the output of the program, of its compiled model and of the model named. The program
-of a FILE.py is checked and interpreted; nothing of the file is executed.
+The program of a FILE.py is checked and interpreted; nothing of the file is executed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from looped.cli.arguments import Option, Positional
-from looped.cli.output import print_json
 from looped.errors import InputError
+from looped.output import print_json
 from looped.rasp import programs
-from looped.rasp.lint import LintReport, check_file
+from looped.rasp.lint import check_file
 from looped.rasp.program import Program
 from looped.rasp.trace import Trace, shown_steps, trace
 
 if TYPE_CHECKING:  # models need torch, which the program alone does not
-    from looped.solve.sources import Voice
+    from looped.solve import Voice
 
 MOST_SHOWN = 2_000_000  # tokens of a model's steps that are all kept
 MOST_VALUES = 64_000_000  # of a JSON trace, which is held as a whole
@@ -62,12 +57,17 @@ def run_trace(args: TraceArgs) -> int:
     if program.file is not None and args.model:
         raise InputError("--model goes with the program of a task, not of a file; compile the file instead")
     row = program.row(question)
-    if args.json:
-        _check_size(program, row.tolist())
     steps = program.total(program.sizes(row.tolist()))
-    short = steps * len(row) <= MOST_SHOWN  # then all is kept: a model may take more steps than the program
-    keep = None if args.json or short else shown_steps(steps)
-    heard = _heard(args, program, question, keep) if args.model else []
+    if args.json:
+        _check_size(program, steps, len(row))
+    heard: list[Voice] = []
+    if args.model:
+        from looped import devices
+        from looped.solve import voices
+
+        short = steps * len(row) <= MOST_SHOWN  # all is kept: a model may take more steps than the program
+        keep = None if args.json or short else shown_steps(steps)
+        heard = voices(program, question, args.model, devices.pick(args.device), keep)
     last = max([steps, *(step for voice in heard for step in voice.outputs)])
     done = trace(program, row, keep=None if args.json else shown_steps(last))
     fact = facts(done, question)
@@ -75,14 +75,11 @@ def run_trace(args: TraceArgs) -> int:
         models = {"models": [_told(voice, done) for voice in heard[1:]]} if heard else {}
         print_json({**fact, "trace": done.json(), **models})
         return 0
-    shown = fact["answer"] if done.answer else "empty"
     asked = f"{fact['task']} {_short(str(fact['question']))}"
-    print(f"{asked}: {done.steps} steps, answer {_short(str(shown))}\n")
+    print(f"{asked}: {done.steps} steps, answer {_short(str(fact['answer'] or 'empty'))}\n")
     print(done.table(beside=[(voice.name, voice.outputs) for voice in heard]))
     if heard:
-        print()
-    for voice in heard[1:]:
-        print(_summary(voice, done))
+        print("", *(_summary(voice, done) for voice in heard[1:]), sep="\n")
     return 0
 
 
@@ -105,10 +102,10 @@ def read(name: str, text: str, pick: str | None = None) -> tuple[Program, list[s
     program = programs.get(plain)
     (times,) = program.separators
     question = [times if sign in "*xX" else sign for sign in text if not sign.isspace()]
-    if set(question) - set(program.vocab.symbols) or not 1 <= len(question) <= 2 * tasks.LONGEST:
-        raise InputError(
-            f"a question of {plain} looks like 110*101, with at most {2 * tasks.LONGEST} signs, not {_short(text)!r}"
-        )
+    most = 2 * tasks.LONGEST
+    if set(question) - set(program.vocab.symbols) or not 1 <= len(question) <= most:
+        looks = f"a question of {plain} looks like 110*101"
+        raise InputError(f"{looks}, with at most {most} signs, not {_short(text)!r}")
     return program, question
 
 
@@ -128,30 +125,15 @@ def facts(done: Trace, question: list[str]) -> dict[str, object]:
     }
 
 
-def _heard(
-    args: TraceArgs, program: Program, question: list[str], keep: Container[int | None] | None
-) -> list[Voice]:
-    from looped import devices
-    from looped.solve.sources import voices
-
-    return voices(program, question, args.model, devices.pick(args.device), keep)
-
-
 def _told(voice: Voice, done: Trace) -> dict[str, object]:
     """A model beside the program, as JSON."""
-    steps = [
-        {"step": step, "output": output}
-        | ({"variables": held} if (held := voice.variables.get(step)) else {})
-        for step, output in voice.outputs.items()
-    ]
-    return {
-        "model": voice.name,
-        "answer": voice.answer,
-        "correct": voice.answer == done.answer,
-        "agreed": voice.agreed,
-        **({"held": voice.held} if voice.variables else {}),
-        "steps": steps,
-    }
+    steps: list[dict[str, object]] = []
+    for step, output in voice.outputs.items():
+        held = voice.variables.get(step)
+        steps.append({"step": step, "output": output} | ({"variables": held} if held else {}))
+    right = {"model": voice.name, "answer": voice.answer, "correct": voice.answer == done.answer}
+    held_after = {"held": voice.held} if voice.variables else {}
+    return {**right, "agreed": voice.agreed, **held_after, "steps": steps}
 
 
 def _summary(voice: Voice, done: Trace) -> str:
@@ -164,14 +146,11 @@ def _summary(voice: Voice, done: Trace) -> str:
     return f"{said} and holds the program's variables after {len(voice.held)}"
 
 
-def _check_size(program: Program, row: list[int]) -> None:
+def _check_size(program: Program, steps: int, width: int) -> None:
     variables = trace(program, program.row(program.example.split()), keep={0}).variables
-    values = (program.total(program.sizes(row)) + 1) * len(row) * len(variables)
-    if values > MOST_VALUES:
-        raise InputError(
-            f"the whole trace has {values} values, more than {MOST_VALUES}: "
-            "ask a shorter question, or leave out --json"
-        )
+    if (values := (steps + 1) * width * len(variables)) > MOST_VALUES:
+        many = f"the whole trace has {values} values, more than {MOST_VALUES}"
+        raise InputError(f"{many}: ask a shorter question, or leave out --json")
 
 
 def _short(text: str) -> str:
@@ -191,27 +170,14 @@ class CheckArgs:
 def run_check(args: CheckArgs) -> int:
     """Check and print."""
     report = check_file(args.file)
+    found = report.violations
     if args.json:
-        print_json(report_facts(report))
-    else:
-        for violation in report.violations:
-            print(violation)
-        print(f"{report.file}: {_verdict(report)} in {', '.join(report.programs) or 'its functions'}")
+        facts = {"file": report.file, "legal": report.legal, "programs": list(report.programs)}
+        told = [{"rule": v.rule, "line": v.line, "detail": v.detail} for v in found]
+        print_json({**facts, "violations": told})
+        return 0 if report.legal else 1
+    for violation in found:
+        print(violation)
+    verdict = f"{len(found)} broken rule{'s' if len(found) > 1 else ''}" if found else "nothing illegal"
+    print(f"{report.file}: {verdict} in {', '.join(report.programs) or 'its functions'}")
     return 0 if report.legal else 1
-
-
-def report_facts(report: LintReport) -> dict[str, object]:
-    """A report as JSON."""
-    return {
-        "file": report.file,
-        "legal": report.legal,
-        "programs": list(report.programs),
-        "violations": [{"rule": v.rule, "line": v.line, "detail": v.detail} for v in report.violations],
-    }
-
-
-def _verdict(report: LintReport) -> str:
-    number = len(report.violations)
-    if not number:
-        return "nothing illegal"
-    return f"{number} broken rule{'s' if number > 1 else ''}"

@@ -1,8 +1,5 @@
 """`looped solve`: a model answers a question, or one question per line from a file or stdin.
 
-$ looped solve addition 1011+0110
-1011+0110: 10001 = 17, after 9 steps by halt (right; addition-long)
-
 Questions from a file or a pipe are read by a thread into a queue of bounded length while answers are computed. What has
 arrived is answered together, at least one line and at most `AT_ONCE`: a person at a keyboard is answered line by line,
 a file in large batches. With `--show-steps`, every step of the loop is a line of a table. On a terminal a token is blue
@@ -23,14 +20,13 @@ from typing import Annotated, TextIO
 
 from looped import devices, files, registry, tasks
 from looped.cli.arguments import Option, OwnPart, Positional
-from looped.cli.output import note, print_json
 from looped.errors import InputError
+from looped.output import BAD, GOOD, note, print_json, rich_table, text_table
 from looped.registry import NamedParts
-from looped.solve import Answer, Solver, answer, load
+from looped.solve import Answer, Solver, answer, load, own
 from looped.solve.solver import Step, shown, steps
-from looped.solve.sources import own
-from looped.tables import BAD, GOOD
 from looped.tasks.base import Task
+from looped.vocab import EOS
 
 
 @dataclass(frozen=True)
@@ -68,8 +64,7 @@ def run(args: SolveArgs) -> int:
     stop = args.stop and registry.resolve("stopping rule", args.stop)
     solver = load(own(task.name, args.model), devices.pick(args.device))
     given.check()
-    if solver.task is not task:
-        raise InputError(f"{args.model} is a model for {solver.task.name}, not for {task.name}")
+    solver.check_task(task, args.model)
     answer(solver, [], stop)  # a complaint about the rule comes before any question is read
     if args.question is not None:
         if args.file is not None:
@@ -80,7 +75,7 @@ def run(args: SolveArgs) -> int:
             note(f"asked as {asked}, with zeros before the shorter number")
         _print(args, solver, question, answer(solver, [question], stop)[0])
         return 0
-    for questions, complaint in _questions(args, solver):
+    for questions, complaint in _questions(args, task):
         for question, found in zip(questions, answer(solver, questions, stop), strict=True):
             _print(args, solver, question, found)
         sys.stdout.flush()
@@ -89,7 +84,7 @@ def run(args: SolveArgs) -> int:
     return 0
 
 
-def _questions(args: SolveArgs, solver: Solver) -> Iterator[tuple[list[list[str]], InputError | None]]:
+def _questions(args: SolveArgs, task: Task) -> Iterator[tuple[list[list[str]], InputError | None]]:
     """Questions as they arrive, and a complaint where the line after them is none."""
     with contextlib.ExitStack() as stack:
         source: TextIO | None = sys.stdin
@@ -103,7 +98,7 @@ def _questions(args: SolveArgs, solver: Solver) -> Iterator[tuple[list[list[str]
             complaint = None
             for number, text in batch:
                 try:
-                    questions.append(solver.task.parse(text))
+                    questions.append(task.parse(text))
                 except InputError as error:
                     complaint = InputError(f"line {number}: {error}")
                     break
@@ -113,22 +108,14 @@ def _questions(args: SolveArgs, solver: Solver) -> Iterator[tuple[list[list[str]
 def _print(args: SolveArgs, solver: Solver, question: list[str], found: Answer) -> None:
     trace = list(steps(solver, question, found.steps)) if args.show_steps else []
     if args.json:
-        more = {"trace": [step.facts() for step in trace]} if args.show_steps else {}
-        print_json(facts(solver, found) | more)
+        said = {name: getattr(found, name) for name in ("question", "answer", "steps", "stop", "confidence")}
+        verdict = {"expected": found.expected, "correct": found.correct}
+        told = {"trace": [step.facts() for step in trace]} if args.show_steps else {}
+        print_json({"task": solver.task.name, **said, "model": solver.name, **verdict, **told})
         return
     if trace:
         print_steps(solver.task, question, trace)
-    count = "1 step" if found.steps == 1 else f"{found.steps} steps"
-    how = f"after {count} by {found.stop} ({found.verdict}; {solver.name})"
-    print(f"{found.question}: {found.explained}, {how}")
-
-
-def facts(solver: Solver, found: Answer) -> dict[str, object]:
-    """An answer as JSON."""
-    fields = ("question", "answer", "steps", "stop", "confidence")
-    said = {name: getattr(found, name) for name in fields}
-    verdict = {"expected": found.expected, "correct": found.correct}
-    return {"task": solver.task.name, **said, "model": solver.name, **verdict}
+    print(f"{found.question}: {found.explained}, after {found.stopped} ({found.verdict}; {solver.name})")
 
 
 LARGEST_FILE = 1 << 30  # bytes of questions
@@ -161,9 +148,8 @@ def _read_lines(lines: TextIO, waiting: queue.Queue[Line | BaseException | None]
             if number == 1:
                 line = line.removeprefix("\ufeff")  # which some editors begin a file with
             if len(line) == LONGEST_LINE and not line.endswith("\n"):
-                raise InputError(
-                    f"line {number} is longer than {LONGEST_LINE} characters, more than any question"
-                )
+                longest = f"{LONGEST_LINE} characters, more than any question"
+                raise InputError(f"line {number} is longer than {longest}")
             if text := line.strip():
                 waiting.put((number, text))
         waiting.put(None)
@@ -177,39 +163,28 @@ DOUBT = 0.9  # a token less sure than this is dim
 
 
 def print_steps(task: Task, question: list[str], steps: Sequence[Step]) -> None:
-    """Print them on stdout."""
-    if sys.stdout.isatty():
-        _draw_steps(task, question, steps)
-        return
-    width = max(len("answer"), *(len(shown(step.answer)) for step in steps))
-    room = max(len("row"), *(len(" ".join(step.row)) for step in steps))
+    """Print them on stdout, in colours on a terminal."""
     says_done = steps[0].halted is not None
-    print(f"step  {'answer':<{width}}  {'row':<{room}}  least sure  changed" + "  halted" * says_done)
-    for step in steps:
-        cells = f"{step.number:>4}  {shown(step.answer):<{width}}  {' '.join(step.row):<{room}}"
-        halted = "" if step.halted is None else f"  {step.halted:>6.4f}"
-        print(f"{cells}  {min(step.confidence):>10.4f}  {sum(step.changed):>7}{halted}")
-
-
-def _draw_steps(task: Task, question: list[str], steps: Sequence[Step]) -> None:
+    head = ["step", "answer", "row", "least sure", "changed", *["halted"] * says_done]
+    lines = [
+        [str(step.number), shown(step.answer), " ".join(step.row), f"{min(step.confidence):.4f}",
+         str(sum(step.changed)), *([] if step.halted is None else [f"{step.halted:.4f}"])]
+        for step in steps
+    ]  # fmt: skip
+    if not sys.stdout.isatty():
+        print(text_table([head, *lines], right={0, 3, 4, 5}))
+        return
     from rich import box
     from rich.console import Console
     from rich.style import Style
-    from rich.table import Table
     from rich.text import Text
 
-    right = task.solve(question)
-    table = Table(box=box.SIMPLE_HEAD)
-    says_done = steps[0].halted is not None
-    for name in ("step", "row", "least sure", "changed", *(["halted"] if says_done else [])):
-        table.add_column(name, justify="left" if name == "row" else "right", overflow="fold")
-    for step in steps:
+    right, drawn = task.solve(question), []
+    for step, line in zip(steps, lines, strict=True):
         row = Text()
         for i, (token, sure, moved) in enumerate(zip(step.row, step.confidence, step.changed, strict=True)):
-            wanted = right[i] if i < len(right) else task.vocab.decode([task.vocab.eos])[0]
-            colour = GOOD if token == wanted else BAD
+            colour = GOOD if token == (right[i] if i < len(right) else EOS) else BAD
             row.append(token, Style(color=colour, dim=sure < DOUBT, underline=moved and step.number > 1))
             row.append(" ")
-        halted = [] if step.halted is None else [f"{step.halted:.4f}"]
-        table.add_row(str(step.number), row, f"{min(step.confidence):.4f}", str(sum(step.changed)), *halted)
-    Console().print(table)
+        drawn.append([*line[:2], row, *line[3:]])
+    Console().print(rich_table(head, drawn, right={0, 3, 4, 5}, box=box.SIMPLE_HEAD))

@@ -1,39 +1,37 @@
-"""`looped sweep`: many runs from one file, on one backend; `looped status`, `looped cancel`: the runs of a folder.
+"""Many runs on a backend: `looped sweep`, and `looped reproduce` for figures; `looped status` and `looped cancel`.
 
-$ looped sweep runs.json --out runs/widths
-12 runs in runs/widths: 4 done, 8 queued
-…
-complete: 12 done; wrote runs/widths
 $ looped status runs/widths
 run                                     state    step       loss    measured
 copy-fop-loop-adaptive-quick-0b6a1f22   done     1000/1000  0.0021       1/1
 copy-fop-loop-adaptive-quick-9c41d07e   running   412/1000  0.0830       0/1
-$ looped cancel runs/widths
-stopped: 1 done, 1 cancelled; the command that started them goes on from there
 
-The same sweep again does only what is missing. While jobs run, the table is redrawn on a terminal; in a pipe, a line
-says what changed. Workers hear a cancel on any machine, and so does `looped train`; `python -m looped.training` on a
-bare machine takes signals alone. Options of backends and running jobs are shared with `looped reproduce`.
+The same command again does only what is missing; a result that is there counts, wherever its run was trained. While
+jobs run, the table is redrawn on a terminal; in a pipe, a line says what changed. Workers hear a cancel on any machine,
+and so does `looped train`; `python -m looped.training` on a bare machine takes signals alone.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from looped import checkpoints, tasks
 from looped.cli.arguments import Option, Positional
-from looped.cli.output import note, print_json, print_table
 from looped.errors import InputError
-from looped.experiments import backends, queue, results
+from looped.evaluation.loading import Precision, parse_lengths
+from looped.experiments import backends, paper, queue
 from looped.experiments.backends import BackendOptions, StatusListener, SweepOutcome
-from looped.experiments.plan import SweepFile, read_sweep
+from looped.experiments.paper import FigureChoice, PaperFigure
+from looped.experiments.plan import SAMPLES, read_sweep
 from looped.experiments.queue import Job, Status
+from looped.output import note, print_json, print_table, rich_table
 from looped.result_files import over_seeds
 from looped.training.interrupt import Interrupt
 
@@ -67,13 +65,14 @@ class BackendArgs:
     dry_run: bool = False
     """Only show what is done and what is missing."""
 
+    def __post_init__(self) -> None:
+        backends.check(self.engine, self.options)
+        backends.check_limit(self.time_limit)
+
     @property
     def options(self) -> BackendOptions:
-        """What the backend is told; raises if it does not take an option."""
-        options = BackendOptions(self.workers, self.device, self.address, self.sbatch)
-        backends.check(self.engine, options)
-        backends.check_limit(self.time_limit)
-        return options
+        """What the backend is told."""
+        return BackendOptions(self.workers, self.device, self.address, self.sbatch)
 
 
 def run_batch(args: BackendArgs, root: Path, batch: list[Job]) -> tuple[SweepOutcome, int]:
@@ -88,9 +87,10 @@ def run_batch(args: BackendArgs, root: Path, batch: list[Job]) -> tuple[SweepOut
     note(f"{len(batch)} runs in {root}: {totals(statuses)}")
     if backend is None:
         return SweepOutcome("complete", tuple(batch), tuple(statuses)), 0
+    listener = StatusTable() if sys.stderr.isatty() else StatusLines()
     with Interrupt() as asked:
         outcome = backends.run_jobs(
-            backend, batch, listener=status_listener(), stop=asked, time_limit_s=args.time_limit
+            backend, batch, listener=listener, stop=asked, time_limit_s=args.time_limit
         )
     return outcome, asked.status or int(outcome.ending == "failed")
 
@@ -113,13 +113,6 @@ def ending(outcome: SweepOutcome, root: Path) -> str:
 
 
 # --- the status table --------------------------------------------------------------------------------------
-
-
-def status_listener() -> StatusListener:
-    """The live table where stderr is a terminal, lines where it is not."""
-    return StatusTable() if sys.stderr.isatty() else StatusLines()
-
-
 def cells(job: Job, status: Status) -> list[str]:
     """A job's row in a table."""
     return [
@@ -184,18 +177,11 @@ class StatusTable(StatusListener):
 
 def table(batch: Sequence[Job], statuses: Sequence[Status], room: int) -> Table:
     """What matters most of a sweep in so many rows: failed and running first, then the next ones."""
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(box=None, padding=(0, 2), caption=totals(statuses), caption_justify="left")
-    for column in COLUMNS:
-        drawn.add_column(column, justify="right" if column in ("step", "loss", "measured") else "left")
-    pairs = list(zip(batch, statuses, strict=True))
     first = ("failed", "running", "queued", "interrupted", "cancelled", "done")
-    urgent = sorted(range(len(pairs)), key=lambda i: (first.index(pairs[i][1].state), i))[: max(room, 3)]
-    for i in sorted(urgent):
-        drawn.add_row(*(Text(cell) for cell in cells(*pairs[i])))
-    return drawn
+    urgent = sorted(range(len(batch)), key=lambda i: (first.index(statuses[i].state), i))[: max(room, 3)]
+    lines = [cells(batch[i], statuses[i]) for i in sorted(urgent)]
+    look: dict[str, Any] = {"box": None, "padding": (0, 2), "caption_justify": "left"}
+    return rich_table(COLUMNS, lines, right={2, 3, 4}, caption=totals(statuses), **look)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,8 +201,12 @@ class SweepArgs(BackendArgs):
 def run_sweep(args: SweepArgs) -> int:
     """Run what is missing and say how it ended."""
     root = args.out or Path("runs") / args.file.stem
-    batch = make_jobs(read_sweep(args.file, args.python), root, args.save_every)
-    args.options  # noqa: B018  complains before anything is done
+    sweep = read_sweep(args.file, args.python)
+    plan, folder = sweep.plan, str((root / "results").resolve()) if sweep.plan else ""
+    batch = [
+        Job(run.folder, run.config, (plan.fit(run),) if plan else (), folder, args.save_every)
+        for run in sweep.runs
+    ]
     if args.dry_run:
         return show(batch, root, args.json)
     outcome, status = run_batch(args, root, batch)
@@ -245,8 +235,8 @@ def print_accuracy(batch: Sequence[Job]) -> None:
 def chosen_rows(batch: Iterable[Job]) -> Iterator[tuple[Job, dict[str, Any]]]:
     """The measured rows of jobs; of curves over steps, those where the rule stops."""
     for job in batch:
-        for plan, file in zip(job.plans, queue.result_files(job), strict=True):
-            for row in results.read(file, job.config, plan) or []:
+        for plan, file in zip(job.plans, job.result_files, strict=True):
+            for row in queue.read_result(file, job.config, plan) or []:
                 if row.get("step") == row.get("chosen"):
                     yield job, row
 
@@ -259,15 +249,150 @@ def spread(values: Sequence[float], digits: int) -> str:
     return f"{found.mean:.{digits}f}" + ("" if found.error is None else f" ± {found.error:.{digits}f}")
 
 
-def make_jobs(sweep: SweepFile, root: Path, save_seconds: float) -> list[Job]:
-    """The jobs a sweep asks for, in its order."""
-    results = str((root / "results").resolve()) if sweep.plan else ""
-    return [
-        Job(run.folder, run.config, (sweep.plan.fit(run),) if sweep.plan else (), results, save_seconds)
-        for run in sweep.runs
-    ]
+# --- figures of the paper ---------------------------------------------------------------------------------
+
+Names = Annotated[str, Option("A,B,…", default="(default: all)")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReproduceArgs(BackendArgs):
+    """Reproduce a figure of the paper. The same command again does what is missing."""
+
+    figure: Annotated[str, Positional("FIGURE[,FIGURE…]")]
+    """main, stopping, rules or ablation (fig4 to fig7 of the paper); beyond it: halting, rules-far, wrong-steps.
+    Several figures, separated by commas, share their runs."""
+    recipe: str = "fast"
+    """paper (its hyperparameters), fast (far fewer steps) or quick (a minute a run on a CPU)."""
+    seeds: Annotated[str, Option("A,B,…", default="(default: 0 to 4, of the paper's baselines 0 to 2)")] = ""
+    """Seeds of every run, trained side by side."""
+    tasks: Names = ""
+    """Only these tasks."""
+    methods: Names = ""
+    """Only these methods of the figure."""
+    samples: int = SAMPLES
+    """Problems per length."""
+    lengths: Annotated[str, Option(default="(default: some from 1 to twice the paper's)")] = ""
+    """Lengths to measure, for all tasks: 1:60, 10:100:10 or 10,20,40."""
+    precision: Precision = "trained"
+    """Of products when measuring: trained is as in training (bf16 on CUDA, fp32 on a CPU), or fp32 or bf16."""
+    out: Path = Path("runs")
+    """The folder of the runs."""
+    results: Path = Path("results")
+    """The folder of the results; the drawing goes to its folder `figures`."""
+    set: Annotated[tuple[str, ...], Option("KEY=VALUE", repeat=True)] = ()
+    """A field of every run's configuration: --set steps=2000 --set model.width=128."""
+    draw: bool = False
+    """Run nothing: draw from the results that are there, and say how many are missing."""
+    json: bool = False
+    """Print how it ended and where the files are as one JSON object."""
+
+
+def run_reproduce(args: ReproduceArgs) -> int:
+    """Run what is missing, and draw once everything is there."""
+    figures = [paper.get(name) for name in _names(args.figure)]
+    if not figures:
+        raise InputError(f"name a figure: {', '.join((*paper.FIGURES, *paper.BEYOND))}")
+    batch = paper.make_jobs(figures, choice(args), args.results, args.save_every)
+    if args.dry_run and args.draw:
+        raise InputError(
+            "--dry-run shows what is missing and --draw draws what is there: ask for one of them"
+        )
+    if args.dry_run:
+        return show(batch, args.out, args.json)
+    joined, status, shown = ",".join(figure.name for figure in figures), 0, batch
+    if args.draw:
+        shown = [job for job in batch if not queue.missing_plans(job)]
+        drawn = _draw_each(figures, args)
+        if not drawn and not shown:
+            raise InputError(f"{args.results} holds no result of figure {joined} yet")
+        facts: dict[str, object] = {"missing": [job.name for job in batch if job not in shown]}
+        said, whole = f"{len(shown)} of {len(batch)} runs have results", True
+    else:
+        outcome, status = run_batch(args, args.out, batch)
+        whole = outcome.ending == "complete"
+        drawn = _draw_each(figures, args) if whole else []
+        facts, said = {"ending": outcome.ending, "runs": outcome.facts()}, ending(outcome, args.out)
+    if args.json:
+        files = [str(file) for job in shown for file in job.result_files]
+        print_json({"figure": joined, **facts, "results": files, "drawn": list(map(str, drawn))})
+    elif whole:
+        _print_means(shown)
+    for sentence in (said, *(f"wrote {path}" for path in drawn)):
+        note(sentence)
+    return status
+
+
+def _draw_each(figures: list[PaperFigure], args: ReproduceArgs) -> list[Path]:
+    """Draw every figure from those of its runs that have results."""
+    paths: list[Path] = []
+    wanted = choice(args)
+    for figure in figures:
+        methods = {line.name for line in figure.lines}
+        own = replace(wanted, methods=tuple(name for name in wanted.methods if name in methods))
+        if wanted.methods and not own.methods:  # none of the methods asked for is in this figure
+            continue
+        jobs = paper.make_jobs([figure], own, args.results, args.save_every)
+        there = [job for job in jobs if not queue.missing_plans(job)]
+        paths += draw(figure, there, args.results / "figures") if there else []
+    return paths
+
+
+def choice(args: ReproduceArgs) -> FigureChoice:
+    """What the words change of a figure."""
+    try:
+        seeds = tuple(int(seed) for seed in args.seeds.split(",")) if args.seeds else ()
+    except ValueError:
+        raise InputError(
+            f"--seeds takes whole numbers separated by commas, not {args.seeds[:40]!r}"
+        ) from None
+    return FigureChoice(
+        args.recipe, seeds, args.set, _names(args.tasks), _names(args.methods), args.samples,
+        tuple(parse_lengths(args.lengths)) if args.lengths else (), args.precision,
+    )  # fmt: skip
+
+
+def draw(figure: PaperFigure, batch: list[Job], folder: Path) -> list[Path]:
+    """Draw a figure from its files of results alone, as SVG and PNG; nothing where matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        note("matplotlib is not installed here: `looped reproduce --draw` draws the figure elsewhere")
+        return []
+    from looped import figures
+
+    rows, trained = figures.read_rows([file for job in batch for file in job.result_files])
+    kinds = {line.kind for line in figure.lines}
+    if kinds == {"halting"}:
+        drawn = figures.halting(rows, trained)
+    else:
+        drawn = figures.by_step(rows) if kinds == {"steps"} else figures.accuracy_by_length(rows, trained)
+    with checkpoints.disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / f"{figure.name}{suffix}" for suffix in (".svg", ".png")]
+        for path in paths:
+            figures.save(drawn, path)
+    return paths
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _print_means(batch: list[Job]) -> None:
+    """Means over seeds at the length the paper reports; for curves over steps, where confidence stops."""
+    groups: dict[tuple[object, ...], list[float]] = {}
+    for job in batch:
+        near = tasks.get(job.config.task).paper.test_length
+        for plan in job.plans:
+            length = near if near in plan.lengths else max(plan.lengths)
+            for _, row in chosen_rows([replace(job, plans=(plan,))]):
+                if row["length"] == length:
+                    method = ", ".join(filter(None, (row["method"], row.get("variant"))))
+                    stop = row.get("stop", "confidence-batch")
+                    groups.setdefault((row["task"], method, length, stop), []).append(row["accuracy"])
+    lines = [[*key, spread(values, 4)] for key, values in groups.items()]
+    print_table(["task", "method", "length", "stop", "exact"], lines)
+
+
+# --- the runs of a folder ---------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class StatusArgs:
     """Show how runs stand: queued, running, done, interrupted, cancelled, or failed with the reason."""
@@ -289,14 +414,14 @@ def run_status(args: StatusArgs) -> int:
             known.append((job, queue.status_of(args.folder, job)))
         except InputError as error:  # a damaged result hides no other run
             problems.append(str(error))
-    statuses = [status for _, status in known]
     if args.json:
-        for job, status in known:
-            print_json(queue.facts(job, status))
+        for pair in known:
+            print_json(queue.facts(*pair))
     else:
         print_table(COLUMNS, [cells(*pair) for pair in known])
     for problem in problems:
         note(f"looped: {problem}")
+    statuses = [status for _, status in known]
     note(totals(statuses))
     return int(bool(problems) or any(status.state == "failed" for status in statuses))
 

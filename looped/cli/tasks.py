@@ -17,8 +17,8 @@ import torch
 from looped import registry, tasks
 from looped.batches import lay_out
 from looped.cli.arguments import Option, Positional
-from looped.cli.output import note, print_json, print_table
 from looped.errors import InputError
+from looped.output import note, print_json, print_table
 from looped.tasks.base import LARGEST_SEED, Problems, Task
 from looped.tasks.suites.chomsky import ChomskyTask
 
@@ -66,22 +66,14 @@ def describe(task: Task) -> dict[str, object]:
     problems = task.problems([question])
     size = len(question) + int(problems.answer_length[0]) + 1
     example = facts(task, problems, size)[0]
+    paper = {name: getattr(task.paper, name) for name in ("layers", "heads", "interval", "ema")}
     return {
-        "task": task.name,
-        "summary": task.summary,
-        "max_length": task.paper.max_length,
-        "test_length": task.paper.test_length,
-        "steps": task.steps_formula,
-        "layers": task.paper.layers,
-        "heads": task.paper.heads,
-        "interval": task.paper.interval,
-        "ema": task.paper.ema,
-        "families": list(task.families),
-        "example": task.example,
-        "answer": example["answer"],
-        "input": example["input"],
-        "output": example["output"],
-    } | ({"level": task.level} if isinstance(task, ChomskyTask) else {})
+        "task": task.name, "summary": task.summary, "max_length": task.paper.max_length,
+        "test_length": task.paper.test_length, "steps": task.steps_formula, **paper,
+        "families": list(task.families), "example": task.example,
+        **{name: example[name] for name in ("answer", "input", "output")},
+        **({"level": task.level} if isinstance(task, ChomskyTask) else {}),
+    }  # fmt: skip
 
 
 MOST = 100_000  # rows of one call
@@ -115,46 +107,38 @@ def run_sample(args: SampleArgs) -> int:
         raise InputError(f"--count must be between 1 and {MOST}, not {args.count}")
     if not 0 <= args.seed <= LARGEST_SEED:
         raise InputError(f"--seed must be between 0 and {LARGEST_SEED}, not {args.seed}")
-    left = args.count
-    for problems in _chunks(task, args):
+    generator = torch.Generator().manual_seed(args.seed)
+    lengths = torch.full((CHUNK,), args.length)
+    for left in range(args.count, 0, -CHUNK):
+        # every kind of them (a multiplication's first factor) is equally likely
+        variants = torch.randint(0, task.variants, (CHUNK,), generator=generator)
+        problems = task.sample(
+            lengths, generator, max_length=args.length, variants=variants, family=args.family
+        )
         for fact in facts(task, problems, task.row_size(args.length))[:left]:
             if args.json:
                 print_json(fact)
             else:
                 print(f"{fact['input']} → {fact['output']}")
-        left -= CHUNK
-        if left <= 0:
-            break
     return 0
 
 
 def facts(task: Task, problems: Problems, size: int) -> list[dict[str, object]]:
     """What there is to say about each problem, its rows laid out over `size` tokens."""
     batch = lay_out(problems, task.vocab, size)
-    questions = _names(task, problems.question, problems.question_length)
-    answers = _names(task, problems.answer, problems.answer_length)
+
+    def names(rows: torch.Tensor, i: int, count: torch.Tensor) -> list[str]:
+        return task.vocab.decode(rows[i, : int(count[i])].tolist())
+
     return [
         {
             "task": task.name,
             "length": int(problems.length[i]),
             "steps": int(problems.steps[i]),
-            "question": task.format_question(questions[i]),
-            "answer": task.format_answer(answers[i]),
+            "question": task.format_question(names(problems.question, i, problems.question_length)),
+            "answer": task.format_answer(names(problems.answer, i, problems.answer_length)),
             "input": task.vocab.row(batch.tokens[i].tolist()),
             "output": task.vocab.row(batch.targets[i].tolist(), batch.loss_mask[i].tolist()),
         }
-        for i in range(len(questions))
+        for i in range(len(problems.length))
     ]
-
-
-def _names(task: Task, rows: torch.Tensor, lengths: torch.Tensor) -> list[list[str]]:
-    return [task.vocab.decode(row[:n]) for row, n in zip(rows.tolist(), lengths.tolist(), strict=True)]
-
-
-def _chunks(task: Task, args: SampleArgs) -> Iterator[Problems]:
-    """Problems without end, every kind of them (a multiplication's first factor) equally likely."""
-    generator = torch.Generator().manual_seed(args.seed)
-    lengths = torch.full((CHUNK,), args.length)
-    while True:
-        variants = torch.randint(0, task.variants, (CHUNK,), generator=generator)
-        yield task.sample(lengths, generator, max_length=args.length, variants=variants, family=args.family)

@@ -4,69 +4,49 @@ $ looped train copy --recipe quick --seeds 0,1
 training in runs/copy-fop-loop-adaptive-quick
 …
 finished after 1000 of 1000 steps; wrote runs/copy-fop-loop-adaptive-quick
-$ looped cost copy --device h200
-copy fop-loop-adaptive fast, 5 seeds of 1,582,597 parameters, on h200
-quantity                    all seeds   one seed
-whole run                    1.7 min      20.3 s
-…
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_origin, get_type_hints
 
 from looped import devices, registry
 from looped.cli.arguments import Option, Positional
-from looped.cli.output import note, print_json, print_table
 from looped.errors import InputError
-from looped.evaluation.measure import Row
 from looped.experiments import queue
+from looped.output import note, print_json, print_table, rich_table
 from looped.serial import to_json
 from looped.training import cost, recipes
 from looped.training.config import TrainConfig
 from looped.training.cost import Cost, estimate
-from looped.training.engine import Backend
 from looped.training.interrupt import Interrupt
 from looped.training.progress import Lines, Listener, Report, TrackerName, clock, tracked
-from looped.training.trainer import Cadence, Summary, train
+from looped.training.trainer import Backend, Cadence, train
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
     from rich.live import Live
 
-# options that set one field of the configuration, where that has another name
-LONG = {name: f"model.{name}" for name in ("width", "heads", "layers", "bands", "positions", "embedding_std")}
-SHORT = (
-    "seeds",
-    "steps",
-    "interval",
-    "lr",
-    "batch",
-    "max_length",
-    "ema",
-    "backprop",
-    "replicas",
-    "hold_out",
-    "refine",
-    "stack",
-)
-
 LONG_S = 120.0  # a run on a CPU that takes longer is told of the quick recipe
 
 
-def _setting(metavar: str) -> Option:
-    """An option that changes a field of the recipe's configuration, as text; empty where it is not given."""
-    return Option(metavar, default="(default: the recipe's)")
+@dataclass(frozen=True)
+class Setting(Option):
+    """An option that sets the recipe's field of the same name, as text; empty where it is not given."""
+
+    default: str | None = "(default: the recipe's)"
+    of_model: bool = False  # a field of `model`
 
 
-Int = Annotated[str, _setting("N")]
-Float = Annotated[str, _setting("NUMBER")]
-List = Annotated[str, _setting("A,B,…")]
+Int = Annotated[str, Setting("N")]
+Float = Annotated[str, Setting("NUMBER")]
+List = Annotated[str, Setting("A,B,…")]
+ModelInt = Annotated[str, Setting("N", of_model=True)]
 
 
 @dataclass(frozen=True)
@@ -111,17 +91,17 @@ class TrainArgs:
     """Loop steps the gradient flows through; 0 for all."""
     checkpointing: bool = False
     """Recompute instead of remembering, so that memory hardly grows with the loop."""
-    width: Int = ""
+    width: ModelInt = ""
     """Size of the model's state."""
-    heads: Int = ""
+    heads: ModelInt = ""
     """Attention heads."""
-    layers: Int = ""
+    layers: ModelInt = ""
     """Layers of the block; of the whole model for methods without a loop."""
-    bands: List = ""
+    bands: Annotated[str, Setting("A,B,…", of_model=True)] = ""
     """How many positions each of the first heads sees, itself included; further heads see all."""
-    positions: Annotated[str, _setting("KIND")] = ""
+    positions: Annotated[str, Setting("KIND", of_model=True)] = ""
     """none, start, rotary, alibi, learned or randomised."""
-    embedding_std: Float = ""
+    embedding_std: Annotated[str, Setting("NUMBER", of_model=True)] = ""
     """Initial scale of the token embedding."""
     replicas: Int = ""
     """Models of each seed; the best on held-out lengths is chosen, which selection.json records. See docs/length.md."""
@@ -153,16 +133,21 @@ def run_train(args: TrainArgs) -> int:
     listeners: list[Listener] = [*([Price()] if device.type == "cpu" else []), listener()]
     if args.track:
         listeners.append(tracked(args.track))
+    root = folder.absolute().parent
+    before = queue.cancel_requested_at(root)  # a request that is older than this process does not count
     with Interrupt() as asked:
+        stop = queue.stop_request(asked, lambda: queue.cancel_requested_at(root) not in (None, before))
         summary = train(
             config, folder, device,
-            listeners=listeners, stop=_stop_request(folder, asked), time_limit_s=args.time_limit,
+            listeners=listeners, stop=stop, time_limit_s=args.time_limit,
             cadence=Cadence(save_seconds=args.save_every), backend=args.backend,
             keep_replicas=args.keep_replicas,
         )  # fmt: skip
     if args.json:
         print_json(asdict(summary))
-    note(ending(summary))
+    again = summary.ending in ("interrupted", "time limit")
+    done = f"{summary.ending} after {summary.step} of {summary.steps} steps; wrote {summary.folder}"
+    note(done + ("; the same command goes on from there" if again else ""))
     return asked.status or int(summary.ending == "every seed stopped")
 
 
@@ -177,42 +162,34 @@ class Price(Listener):
 
 def price(config: TrainConfig) -> str:
     """What the whole run takes on one CPU core, and what is quicker where that is long."""
-    takes = estimate(config, cost.device("cpu")).seconds
-    said = (
-        f"looped: the whole run takes about {seconds(takes)} on one CPU core, as `looped cost` estimates it"
-    )
+    core = cost.device("cpu")
+    takes = estimate(config, core).seconds
+    said = f"looped: the whole run takes about {seconds(takes)} on one CPU core"
+    said += ", as `looped cost` estimates it"
     if takes < LONG_S:
         return said
     quick = recipes.make(config.task, config.method, "quick", config.seeds)
-    return f"{said}; --recipe quick takes {seconds(estimate(quick, cost.device('cpu')).seconds)}"
-
-
-def _stop_request(folder: Path, asked: Interrupt) -> Callable[[], bool]:
-    """Whether to stop; a request of `looped cancel` that is older than this process does not count."""
-    root = folder.absolute().parent
-    before = queue.cancel_requested_at(root)
-    return queue.stop_request(asked, lambda: queue.cancel_requested_at(root) not in (None, before))
+    return f"{said}; --recipe quick takes {seconds(estimate(quick, core).seconds)}"
 
 
 def configuration(args: TrainArgs) -> TrainConfig:
     """What the words ask for: a recipe and what is set beside it."""
     if not args.seeds.strip():
         raise InputError("--seeds must name at least one seed, such as 0,1,2")
-    given = {LONG.get(name, name): getattr(args, name) for name in (*SHORT, *LONG)}
-    changes = [f"{path}={value}" for path, value in given.items() if value]
+    hints = get_type_hints(TrainArgs, include_extras=True).items()
+    settings = {name: hint.__metadata__[0] for name, hint in hints if get_origin(hint) is Annotated}
+    changes = [f"seeds={args.seeds}"]
+    changes += [
+        f"{'model.' if each.of_model else ''}{name}={getattr(args, name)}"
+        for name, each in settings.items()
+        if isinstance(each, Setting) and getattr(args, name)
+    ]
     if args.checkpointing:
         changes.append("checkpointing=true")
     config = recipes.from_program(recipes.asked(args.task, args.method, args.recipe), args.init)
     if args.block:
         changes.append(f"block={registry.resolve('block', args.block)}")
     return recipes.with_fields(config, [*changes, *args.set])
-
-
-def ending(summary: Summary) -> str:
-    """How it ended, where the files are, and how to go on."""
-    where = f"{summary.ending} after {summary.step} of {summary.steps} steps; wrote {summary.folder}"
-    goes_on = summary.ending in ("interrupted", "time limit")
-    return where + ("; the same command goes on from there" if goes_on else "")
 
 
 @dataclass(frozen=True)
@@ -262,8 +239,8 @@ def _rows(cost: Cost, seeds: int) -> list[list[str]]:
     rows: list[tuple[str, Callable[[float], str], float]] = [
         ("whole run", seconds, cost.seconds),
         ("a gradient step", seconds, cost.step_seconds),
-        ("operations, whole run", _operations, cost.flops),
-        ("operations, a gradient step", _operations, cost.step_flops),
+        ("operations, whole run", "{:.3g} FLOP".format, cost.flops),
+        ("operations, a gradient step", "{:.3g} FLOP".format, cost.step_flops),
         ("memory", _bytes, cost.memory_bytes),
         ("  weights and moments", _bytes, cost.weights_bytes),
         ("  tape for backward", _bytes, cost.tape_bytes),
@@ -280,10 +257,6 @@ def seconds(value: float) -> str:
     return f"{value / 86400:,.4g} days"
 
 
-def _operations(value: float) -> str:
-    return f"{value:.3g} FLOP"
-
-
 def _bytes(value: float) -> str:
     return f"{value / 2**30:.3g} GiB" if value >= 2**28 else f"{value / 2**20:.3g} MiB"
 
@@ -297,22 +270,22 @@ def listener() -> Listener:
     return LiveTable(Console(stderr=True))
 
 
-class LiveTable(Listener):
+class LiveTable(Lines):
     """One row per seed, redrawn in place on stderr; rare events scroll by above it.
 
+    step 600  exact by length  10: 0.853, 15: 0.402, 20: 0.091
     copy · fop-loop-adaptive · quick
     ━━━━━━━━━━━╸━━━━━━━  612/1000  length 10  16.1 steps/s  0:24 left
      seed    loss   exact   exact at 10
         0  0.0213   0.953         0.812
-    at step 600, exact by length   10: .853   15: .402   20: .091
     """
 
     def __init__(self, console: Console) -> None:
+        super().__init__()
         self.console = console
         self._live: Live | None = None
         self._config: TrainConfig | None = None
         self._report: Report | None = None
-        self._evaluated = ""
 
     def begin(self, config: TrainConfig, folder: Path, step: int) -> None:
         """Draw the empty table."""
@@ -326,14 +299,6 @@ class LiveTable(Listener):
     def report(self, report: Report) -> None:
         """Show it at the next refresh."""
         self._report = report
-
-    def evaluation(self, step: int, rows: Sequence[Row]) -> None:
-        """Show the means over seeds below the table."""
-        by_length: dict[int, list[float]] = {}
-        for row in rows:
-            by_length.setdefault(row.length, []).append(row.accuracy)
-        shown = "   ".join(f"{length}: {sum(got) / len(got):.3f}" for length, got in by_length.items())
-        self._evaluated = f"at step {step}, exact by length   {shown}"
 
     def note(self, sentence: str) -> None:
         """A line above the table."""
@@ -358,22 +323,14 @@ class LiveTable(Listener):
             return Group(name, Text("first steps …"))
         head = Table.grid(padding=(0, 2))
         head.add_row(
-            ProgressBar(total=config.steps, completed=report.step, width=30),
-            f"{report.step}/{config.steps}",
-            f"length {report.length}",
-            f"{report.steps_per_second:.1f} steps/s",
-            f"{clock(report.seconds_left)} left",
-        )
-        table = Table(box=None, padding=(0, 2))
-        for column in ("seed", "loss", "exact", f"exact at {report.length}", "gradient", ""):
-            table.add_column(column, justify="right")
+            ProgressBar(total=config.steps, completed=report.step, width=30), f"{report.step}/{config.steps}",
+            f"length {report.length}", f"{report.steps_per_second:.1f} steps/s", f"{clock(report.seconds_left)} left",
+        )  # fmt: skip
+        columns = ("seed", "loss", "exact", f"exact at {report.length}", "gradient", "")
+        lines = []
         for seed in report.seeds:
-            table.add_row(
-                str(seed.seed), _number(seed.loss, 4), _number(seed.accuracy, 3),
-                _number(seed.accuracy_longest, 3), _number(seed.norm, 3), "" if seed.training else "stopped",
-            )  # fmt: skip
-        return Group(name, head, table, Text(self._evaluated))
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+            numbers = ((seed.loss, 4), (seed.accuracy, 3), (seed.accuracy_longest, 3), (seed.norm, 3))
+            cells = ("–" if value is None else f"{value:.{digits}f}" for value, digits in numbers)
+            lines.append([str(seed.seed), *cells, "" if seed.training else "stopped"])
+        table = rich_table(columns, lines, right=range(len(columns)), box=None, padding=(0, 2))
+        return Group(name, head, table)

@@ -1,8 +1,5 @@
 """A model ready to answer one task's questions: one, many of mixed lengths, or step by step; and what it says.
 
->>> Answer("1011+0110", "10001", 4, "oracle", 0.9998, "10001")
-1011+0110 → 10001 (right; 4 steps by oracle; confidence 0.9998)
-
 Many questions are sorted by length and answered a batch at a time, so that memory stays bounded whatever is asked; a
 row that is done leaves its batch. Every question gets the answer it would get alone: rows of unequal length only share
 a batch under rules that look at nothing but a row's own state and step, each waits no longer than its own limit, and a
@@ -19,6 +16,7 @@ Shapes: N questions of a batch, L positions, W positions from the first that cou
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -43,7 +41,7 @@ from looped.model.hub import HubFacts
 from looped.model.looped import LoopedTransformer, load_checkpoint_weights
 from looped.model.seeds import ModuleWeights, SeedModel, SeedWeights
 from looped.model.weights import Layout
-from looped.tables import BAD, GOOD, Cell, html_table
+from looped.output import BAD, GOOD, Cell, html_table
 from looped.tasks.base import Task
 from looped.vocab import EOS
 from looped.zoo import Card
@@ -79,9 +77,13 @@ class Answer:
         """The answer with what it stands for: `11110 = 15, least significant first`."""
         return f"{shown(self.answer)} = {self.meaning}" if self.meaning else shown(self.answer)
 
+    @property
+    def stopped(self) -> str:
+        """`9 steps by halt`."""
+        return f"{'1 step' if self.steps == 1 else f'{self.steps} steps'} by {self.stop}"
+
     def __repr__(self) -> str:
-        steps = "1 step" if self.steps == 1 else f"{self.steps} steps"
-        facts = f"{self.verdict}; {steps} by {self.stop}; confidence {self.confidence:.4f}"
+        facts = f"{self.verdict}; {self.stopped}; confidence {self.confidence:.4f}"
         return f"{self.question} → {self.explained} ({facts}{self.model and f'; {self.model}'})"
 
     def _repr_html_(self) -> str:
@@ -146,45 +148,35 @@ class StepSequence(Iterator[Step]):
     """
 
     def __init__(self, source: Iterator[Step]) -> None:
-        self._source, self._kept, self._given = source, list[Step](), 0
+        self._source, self._kept = source, list[Step]()
+        self._given = iter(self)
 
     def __next__(self) -> Step:
-        if not self._reaches(self._given):
-            raise StopIteration
-        self._given += 1
-        return self._kept[self._given - 1]
+        return next(self._given)
 
     def __iter__(self) -> Iterator[Step]:
-        number = 0
-        while self._reaches(number):
+        for number in itertools.count():
+            if number == len(self._kept):
+                self._kept += itertools.islice(self._source, 1)
+            if number == len(self._kept):
+                return
             yield self._kept[number]
-            number += 1
-
-    def _reaches(self, number: int) -> bool:
-        """Whether there is a step of this number, from 0."""
-        if number == len(self._kept):
-            self._kept.extend(step for step in [next(self._source, None)] if step is not None)
-        return number < len(self._kept)
 
     def _repr_html_(self) -> str:
         steps = list(self)
         half = MOST_SHOWN // 2
         shown = steps if len(steps) <= MOST_SHOWN else [*steps[:half], *steps[-half:]]
         width = min(MOST_SHOWN, max(len(step.row) for step in steps))
-        rows = [(step.number, *_cells(step, width), Cell(step.answer)) for step in shown]
+        rows = []
+        for step in shown:
+            tokens = zip(step.row, step.confidence, step.changed, strict=True)
+            cells = [  # pale is what stands for nothing
+                Cell(token, "", (0.15 if token == EOS else 1.0) * sure**2, new, f"{sure:.2%}")
+                for token, sure, new in itertools.islice(tokens, width)
+            ]
+            rows.append((step.number, *cells, Cell(step.answer)))
         note = "" if shown is steps else f"{len(steps) - len(shown)} steps of the middle are left out"
         return html_table(("step", *[""] * width, "answer"), rows, note)
-
-
-def _cells(step: Step, width: int) -> list[Cell]:
-    tokens = zip(step.row, step.confidence, step.changed, strict=True)
-    cells = [Cell(token, "", _fill(token, sure), new, f"{sure:.2%}") for token, sure, new in tokens]
-    return cells[:width]
-
-
-def _fill(token: str, sure: float) -> float:
-    """How blue a position is: what stands for nothing stays pale."""
-    return (0.15 if token == EOS else 1.0) * sure**2
 
 
 def shown(answer: str) -> str:
@@ -263,6 +255,11 @@ class Solver:
         """
         return StepSequence(steps(self, self.task.parse(question), most))
 
+    def check_task(self, task: Task, named: str | None) -> None:
+        """Raise where the model that a person named answers another task's questions."""
+        if self.task is not task:
+            raise InputError(f"{named} is a model for {self.task.name}, not for {task.name}")
+
     @property
     def parameters(self) -> int:
         """Trainable numbers of the model."""
@@ -282,19 +279,16 @@ class Solver:
 def answer(solver: Solver, questions: Sequence[list[str]], stop: str | Rule | None = None) -> list[Answer]:
     """The answers to questions given as token names, each as if it were alone."""
     rule = stopping.get(stop or solver.rule)
-    if not (solver.method.adaptive or solver.method.universal) and rule.name != "oracle":
-        raise InputError(
-            f"{solver.method.name} has a fixed depth: only oracle applies to it, not {rule.name}"
-        )
-    if solver.method.universal and rule.name != "halt":
-        raise InputError(f"{solver.method.name} decides itself when to stop: only halt applies to it")
+    method = solver.method
+    if not (method.adaptive or method.universal) and rule.name != "oracle":
+        raise InputError(f"{method.name} has a fixed depth: only oracle applies to it, not {rule.name}")
+    if method.universal and rule.name != "halt":
+        raise InputError(f"{method.name} decides itself when to stop: only halt applies to it")
     groups = list(_batches(solver, questions, rule))
     work = [[questions[i] for i in members] for members in groups]
-    answers: dict[int, Answer] = {}
-    batches_done = map_batches(partial(_answer, solver, rule), work, device(solver))
-    for members, found in zip(groups, batches_done, strict=True):
-        answers |= dict(zip(members, found, strict=True))
-    return [answers[i] for i in range(len(questions))]
+    done = map_batches(partial(_answer, solver, rule), work, device(solver))
+    pairs = zip(itertools.chain(*groups), itertools.chain.from_iterable(done), strict=True)
+    return [found for _, found in sorted(pairs, key=lambda pair: pair[0])]
 
 
 def device(solver: Solver) -> torch.device:
@@ -313,8 +307,7 @@ def _answer(solver: Solver, rule: stopping.Rule, questions: list[list[str]]) -> 
                 loops = max(loops, largest_steps(task, solver.trained_max_length))
             found = decode.generate(solver.model, solver.weights, batch, loops, task.vocab.eos)
         else:
-            most = int(limits.max())
-            found = decode.run_adaptive(solver.model, solver.weights, batch, rule, most, limits=limits)
+            found = decode.run_adaptive(solver.model, solver.weights, batch, rule, limits)
     if not bool(found.surprise.isfinite().all()):
         raise InputError(f"{solver.name} {DIVERGED}")
     starts = batch.loss_mask.int().argmax(1).tolist()
@@ -328,30 +321,28 @@ def _answer(solver: Solver, rule: stopping.Rule, questions: list[list[str]]) -> 
 
 
 def steps(solver: Solver, question: list[str], most: int | None = None) -> Iterator[Step]:
-    """The loop on a question given as token names, after step 1, 2, …, `most` (or T)."""
+    """The loop on a question given as token names, after step 1, 2, …, `most` (or T, or when a model says so)."""
     if solver.method.prediction == "ntp":
         raise InputError(f"{solver.method.name} decodes token by token and has no steps to show")
     batch, limits = _lay_out(solver, [question])
     if most is not None and most < 1:
         raise InputError(f"the number of loop steps must be at least 1, not {most}")
-    needed = int(batch.steps[0])
-    if most is None and solver.model.config.says_done:
-        return _steps(solver, batch, int(limits[0]), until_done=True)
-    return _steps(solver, batch, most or needed)
+    until_done = most is None and solver.model.config.says_done
+    return _steps(solver, batch, int(limits[0]) if until_done else most or int(batch.steps[0]), until_done)
 
 
-def _steps(solver: Solver, batch: Batch, most: int, until_done: bool = False) -> Iterator[Step]:
-    task, before = solver.task, None
+def _steps(solver: Solver, batch: Batch, most: int, until_done: bool) -> Iterator[Step]:
+    task = solver.task
+    before: list[int] | None = None
     roll = Rollout(solver.model, solver.weights, batch)
     for number in range(1, most + 1):
         with torch.inference_mode(), fitting_threads(solver.model.config, batch.tokens.numel()):
             h = roll.advance()
             row, surprise = roll.reading.answer[0, 0].tolist(), float(roll.reading.surprise)
             sure = (-roll.reading.each[0, 0]).exp().tolist()
-            done = is_done(solver.model.config, h)
-            halted = roll.halted if done is None else done
-            if done is None and roll.halted is not None:
-                done = roll.halted >= stopping.DEFAULT_HALT
+            done = halted = is_done(solver.model.config, h)
+            if halted is None and roll.halted is not None:
+                halted, done = roll.halted, roll.halted >= stopping.DEFAULT_HALT
         if not math.isfinite(surprise):
             raise InputError(f"{solver.name} {DIVERGED}")
         changed = [before is None or a != b for a, b in zip(row, before or row, strict=True)]
@@ -393,9 +384,8 @@ def _lay_out(solver: Solver, questions: list[list[str]]) -> tuple[Batch, Int[Ten
     task, method = solver.task, solver.method
     problems = task.problems(questions)
     lengths = problems.length.tolist()
-    batch = batches.lay_out(
-        problems, task.vocab, task.row_size(max(lengths)), method.prediction, method.pause
-    )
+    size = task.row_size(max(lengths))
+    batch = batches.lay_out(problems, task.vocab, size, method.prediction, method.pause)
     own = torch.tensor([task.row_size(n) + method.pause for n in lengths])
     counted = batch.loss_mask & (torch.arange(batch.tokens.shape[1]) < own[:, None])
     steps = last = solver.subject.steps(problems.steps, problems.question_length)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -42,9 +43,7 @@ ENOUGH = 0.9  # share of right answers at a length with which the next one is me
 # Positions² × loop steps of a question that a CPU answers in minutes: leaves out multiplication at 1,000.
 MOST_WORK = 10**10
 Adapter = Callable[[list[str]], Sequence[str]]
-Right = Callable[
-    [int, int], dict[str, int]
-]  # of so many questions of a length, how many are right, by distribution
+Right = Callable[[int, int], dict[str, int]]  # of so many questions of a length: right ones by distribution
 
 
 def _callable(found: Any) -> Any:
@@ -181,19 +180,11 @@ def _work(task: Task, length: int) -> int:
 def _edge_cases(task: Task) -> list[list[str]]:
     """Different questions of the shortest lengths, of every distribution and variant."""
     found: dict[tuple[str, ...], None] = {}
-    for length in EDGE_LENGTHS:
-        for variant in range(task.variants):
-            for family in task.families:
-                generator = torch.Generator().manual_seed(SEED)
-                lengths = torch.full((EDGE_SAMPLES,), length)
-                drawn = task.sample(
-                    lengths,
-                    generator,
-                    max_length=length,
-                    variants=torch.full_like(lengths, variant),
-                    family=family,
-                )
-                found |= dict.fromkeys(map(tuple, _questions(task, drawn)))
+    for length, variant, family in itertools.product(EDGE_LENGTHS, range(task.variants), task.families):
+        lengths, generator = torch.full((EDGE_SAMPLES,), length), torch.Generator().manual_seed(SEED)
+        variants = torch.full_like(lengths, variant)
+        drawn = task.sample(lengths, generator, max_length=length, variants=variants, family=family)
+        found |= dict.fromkeys(map(tuple, _questions(task, drawn)))
     return [list(question) for question in found]
 
 

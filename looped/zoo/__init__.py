@@ -13,18 +13,18 @@ function `looped.zoo()` at once, so the module itself can be called.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from looped import serial
-from looped.tables import html_facts, html_table
+from looped.output import html_facts, html_table, text_table
 
 FOLDER = Path(__file__).parent
-PREFERRED = ("long", "fast", "paper", "quick")  # suffixes of names, the one that holds furthest first
+PREFERRED = ("long", "fast", "paper", "quick", "chomsky")  # suffixes of names, the farthest first
 LARGEST_CARD = 1 << 22  # bytes
 SURE = 0.99  # the share of right answers that counts as holding
 
@@ -77,14 +77,10 @@ class Card:
         rows = [row for row in self.rows if (row.stop, row.family) == (stop, family)]
         return {row.length: row.accuracy for row in sorted(rows, key=lambda row: row.length)}
 
-    def holds_to(self, stop: str = "oracle", share: float = SURE) -> int | None:
-        """The longest measured length up to which every one has at least this share of right answers."""
-        longest = None
-        for length, accuracy in self.accuracies(stop).items():
-            if accuracy < share:
-                break
-            longest = length
-        return longest
+    def holds_to(self) -> int | None:
+        """The longest measured length up to which every one has hardly a wrong answer."""
+        held = [length for length, _ in takewhile(lambda pair: pair[1] >= SURE, self.accuracies().items())]
+        return held[-1] if held else None
 
     def _repr_html_(self) -> str:
         facts = {
@@ -102,7 +98,7 @@ class Card:
 
     def to_json(self) -> dict[str, Any]:
         """As the file holds it, one row of measurements a line."""
-        return {**asdict(self), "config": dict(self.config)}
+        return asdict(self)
 
 
 def names() -> list[str]:
@@ -123,14 +119,15 @@ def find(name: str) -> str | None:
     return next((known[each] for each in tries if each in known), None)
 
 
+def located(source: str) -> Path | None:
+    """The file of a shipped model where its name is given, and nothing of that name lies here; else None."""
+    plain = len(Path(source).parts) == 1 and not Path(source).exists()
+    return path(name) if plain and (name := find(source)) else None
+
+
 def card(name: str) -> Card:
     """What a shipped model says of itself."""
     return _read(FOLDER / f"{name}.json")
-
-
-def cards() -> Mapping[str, Card]:
-    """Every shipped model's card, by name."""
-    return MappingProxyType({name: card(name) for name in names()})
 
 
 @cache
@@ -167,10 +164,7 @@ class Zoo(tuple[Card, ...]):
     def __repr__(self) -> str:
         if not self:
             return "no trained model is shipped with this version; TASK-compiled always loads"
-        table = [COLUMNS, *self.lines()]
-        widths = [max(len(row[i]) for row in table) for i in range(len(COLUMNS))]
-        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in table]
-        return "\n".join([*lines, NOTE])
+        return f"{text_table([COLUMNS, *self.lines()])}\n{NOTE}"
 
     def _repr_html_(self) -> str:
         return html_table(COLUMNS, self.lines(), NOTE)
@@ -181,7 +175,7 @@ NOTE = "* what the task's name stands for; holds to: the last length before one 
 
 def zoo() -> Zoo:
     """Every shipped model with its card."""
-    return Zoo(cards().values())
+    return Zoo(map(card, names()))
 
 
 class _Callable(ModuleType):

@@ -14,6 +14,7 @@ import torch
 from looped import checkpoints, runs
 from looped.cli import evaluate
 from looped.errors import InputError
+from looped.evaluation import measure
 from looped.evaluation.loading import parse_lengths
 from looped.evaluation.measure import work
 from looped.training.recipes import make
@@ -75,7 +76,7 @@ def test_seeds_together_are_seeds_alone(cli: Cli, run: Path) -> None:
 def test_long_work_says_how_far_it_is(
     cli: Cli, run: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("looped.cli.output.QUIET_S", -1.0)
+    monkeypatch.setattr("looped.output.QUIET_S", -1.0)
     code, _, err = cli(command, run, *FEW)
     assert (code, err) == (
         0,
@@ -110,8 +111,8 @@ def test_long_work_says_before_it_starts_how_long_it_takes(
 def test_the_time_of_a_measurement_is_estimated(run: Path) -> None:
     subject = evaluate.load(run, torch.device("cpu")).subject
     rules = [evaluate.stopping.get("oracle")]
-    speed = evaluate.pace(subject, 8, rules)
-    one, many = (speed.seconds(subject, n, 50, rules) for n in (4, 16))
+    seconds = evaluate.pace(subject, 8, rules)
+    one, many = (seconds(n, 50) for n in (4, 16))
     assert 0 < one < many, "longer questions take more steps of longer rows"
     layers, few = work(subject, 8, 10, rules)
     assert work(subject, 8, 20, rules) == (layers, 2 * few), "twice the problems, twice the multiplications"
@@ -138,7 +139,7 @@ def test_what_is_measured_outlives_an_interruption(
     cli: Cli, run: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = {"evaluate": "measure", "discover": "discover"}[command]
-    whole, left = getattr(evaluate, name), iter([True, False])
+    whole, left = getattr(measure, name), iter([True, False])
 
     def once(*words: object, **more: object) -> object:
         if not next(left):
@@ -146,7 +147,7 @@ def test_what_is_measured_outlives_an_interruption(
         return whole(*words, **more)
 
     unbroken = json.loads(cli(command, run, *FEW, "--json")[1])
-    monkeypatch.setattr(evaluate, name, once)
+    monkeypatch.setattr(measure, name, once)
     code, out, err = cli(command, run, *FEW, "--json", "--out", "part.json")
     part = json.loads(out)
     assert code == 130
@@ -168,7 +169,7 @@ def test_an_interruption_before_anything_is_measured_leaves_nothing(
     def at_once(*words: object, **more: object) -> object:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluate, "measure", at_once)
+    monkeypatch.setattr(measure, "measure", at_once)
     assert cli("evaluate", run, *FEW, "--out", "part.json")[0] == 130
     assert not Path("part.json").exists()
 

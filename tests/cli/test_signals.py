@@ -24,7 +24,7 @@ SMALL = [
 ]  # fmt: skip
 SECONDS = 20.0  # within which a command must end, on a machine that others use too
 PATIENCE = 120.0  # seconds until the long measurement has begun
-COMMAND = "import sys; from looped.cli import main, output; output.QUIET_S = 0; sys.exit(main(sys.argv[1:]))"
+COMMAND = "import sys; from looped import cli, output; output.QUIET_S = 0; sys.exit(cli.main(sys.argv[1:]))"
 LONG = ["--lengths", "2,400", "--device", "cpu"]  # the second takes minutes
 MANY = ["--samples", "100000"]
 

@@ -235,7 +235,7 @@ def test_the_live_table_shows_what_matters() -> None:
     train(small(), Path("a"), listeners=[table], cadence=Cadence(report_steps=4, samples=4))
     shown = screen.getvalue()
     for word in ("training in a", "copy · fop-loop-adaptive · quick", "12/12", "length 3", "steps/s", "0:00 left",
-                 "exact at 3", "at step 12, exact by length   3: "):  # fmt: skip
+                 "exact at 3", "step 12  exact by length  3: "):  # fmt: skip
         assert word in shown
 
 

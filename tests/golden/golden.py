@@ -116,6 +116,9 @@ QUESTIONS = {
     "binary_sum": ("1", "10110", "110100111010010110100101"),
     "multiplication": ("1*1", "11*110", "11*10110101101011"),
     "unique_set": ("1", "1 4 2 2 4 3", "1 4 2 2 4 3 7 9 11 4 2 25 13 14 9 30 31 1 6 5 4 8 8 17 33 2"),
+    "even_pairs": ("1", "0111", "110100111010010110100101"),
+    "cycle_navigation": ("R", "RLSLL", "RLSRRSLLLRSRRRSLLSRLRRLSRRLL"),
+    "reverse_string": ("1", "0111", "110100111010010110100101001101011010"),
 }
 RULES = ("oracle", "confidence", "threshold=0.001", "converged=3", "settled", "halt")
 
@@ -160,8 +163,8 @@ COMMAND_CASES = (
     case("status runs --json", shape=True),
     case("cancel runs --wait 0 --json", shape=True),
     case("sweep sweep.json --dry-run --json", *CPU),
-    case("reproduce main --dry-run --tasks parity,copy --json"),
-    case("reproduce halting --dry-run --tasks parity --methods ut,ponder --json"),
+    case("reproduce main --dry-run --tasks parity,copy --results none --json"),
+    case("reproduce halting --dry-run --tasks parity --methods ut,ponder --results none --json"),
     *(case(f"reproduce {name} --draw --results {ARCHIVE} --json") for name in FIGURES),
     case("cost copy --json"),
     case("cost parity --recipe long --device tflops=50 --seeds 0 --set max_length=100 --json"),

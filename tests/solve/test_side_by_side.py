@@ -12,7 +12,7 @@ from looped import tasks
 from looped.compiler.compiled import compile_program
 from looped.errors import InputError
 from looped.rasp import programs
-from looped.solve.sources import voices
+from looped.solve import voices
 from looped.training.recipes import make
 from looped.training.trainer import Cadence, train
 

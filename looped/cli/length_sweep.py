@@ -1,10 +1,4 @@
-"""`looped bench`: this program measured against its peers; `looped bench ladder`: how far a model is exact.
-
-The benches are in `benchmarks/`, which lies beside the package in a checkout and is not installed with it.
-
-$ looped bench ladder runs/copy-fop-loop-adaptive-long
-run                                   seeds  trained  paper  inputs        stop       L99   L999  L99 ended by
-copy-fop-loop-adaptive-long@1f0c9a3e      5       19     35  uniform       oracle     …
+"""`looped bench ladder`: a length sweep, up to which length a model is exact.
 
 `looped.evaluation.length_sweep` says what L99 is. A cell of the README's table (`--table`):
 
@@ -15,100 +9,19 @@ copy-fop-loop-adaptive-long@1f0c9a3e      5       19     35  uniform       oracl
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any
 
 from looped.cli.arguments import Option, OwnPart, Positional
-from looped.cli.output import note, print_json, print_table, progress
 from looped.errors import InputError
-from looped.evaluation.length_sweep import (
-    ALL,
-    FLOOR,
-    SAMPLES,
-    STEP_SAMPLES,
-    LengthDone,
-    SweepSettings,
-    sweep_runs,
-)
-from looped.evaluation.length_sweep.record import LEVELS, SweepRecord
+from looped.evaluation.length_sweep import LEVELS, LengthDone, SweepRecord, SweepSettings, sweep_runs
 from looped.evaluation.loading import Precision, parse_lengths
+from looped.output import note, print_json, print_table, progress
 from looped.registry import NamedParts, resolve
-from looped.result_files import over_seeds
+from looped.result_files import over_seeds, reach_text
 from looped.tasks.families import UNIFORM
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchOptions:
-    """What may be asked of a bench; None leaves it to the bench, which need not take every option."""
-
-    task: str | None = None
-    """Which task."""
-    seeds: int | None = None
-    """How many seeds are trained side by side; for `scale`, the most."""
-    device: str | None = None
-    """auto, cpu, cuda or cuda:N."""
-    precision: str | None = None
-    """Of matrix products: fp32, bf16, or auto (bf16 on CUDA, fp32 on the CPU)."""
-    steps: int | None = None
-    """Gradient steps that are timed, or compared by `equal`."""
-    peer_steps: int | None = None
-    """Gradient steps of the peer that are timed; 0 leaves the peer out."""
-    train_steps: int | None = None
-    """Gradient steps of the short training that `equal`, `infer` and `survive` measure the result of."""
-    samples: int | None = None
-    """Problems that are answered."""
-    model: str | None = None
-    """For `infer`, a checkpoint (runs/x/seed-0.safetensors) instead of a short training; for `solve`, any model."""
-    length: int | None = None
-    """The longest problem; the paper's training length unless given."""
-    width: int | None = None
-    """Of the model; the paper's 256 unless given."""
-    batch: int | None = None
-    """Problems per gradient step; the paper's 64 unless given."""
-    block: str | None = None
-    """For `train`, a block of yours, FILE.py:Name, in the place of ours."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchArgs(BenchOptions):
-    """Measure this program against its peers, in one run. Not every bench takes every option."""
-
-    name: Annotated[str, Positional("NAME")]
-    """Which bench: train, scale, equal, memory, infer, solve, survive or rasp; `ladder`, a length sweep,
-    and `chomsky`, the fifteen tasks of that suite, have a help of their own."""
-    json: bool = False
-    """One JSON object: measured values of both sides, "speedup", and how it was measured."""
-
-
-def run_bench(args: BenchArgs) -> int:
-    """Measure and print."""
-    benchmarks = find_benchmarks()
-    measured = benchmarks.measure(args.name, args)
-    if args.json:
-        print_json(measured)
-        return 0
-    columns, rows = benchmarks.table(measured)
-    print_table(columns, rows, title=benchmarks.BENCHES[args.name][1])
-    if "speedup" in measured:
-        print(f"speedup {measured['speedup']:.1f}")
-    return 0
-
-
-def find_benchmarks(name: str = "benchmarks") -> ModuleType:
-    """The folder `benchmarks/` of a checkout, or a module in it; raises where it is not there."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != "benchmarks":
-            raise
-        raise InputError(
-            "`looped bench` needs a checkout of the repository, where benchmarks/ lies: "
-            "run `python -m looped bench NAME` there"
-        ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +32,9 @@ class LengthSweepArgs:
     """Folders of runs, or files such as runs/x/seed-0.safetensors; those that differ in seeds alone are one model."""
     lengths: str = ""
     """Such as 20,30,40 or 10:100:10; unless given 20,30,40,60,100,200,500,1000, the training and the paper's length."""
-    samples: int = SAMPLES
+    samples: int = SweepSettings.samples
     """Problems per length and input distribution; what was measured with as many or more is not measured again."""
-    families: Annotated[tuple[str, ...], Option("DISTRIBUTION…")] = (ALL,)
+    families: Annotated[tuple[str, ...], Option("DISTRIBUTION…")] = SweepSettings.families
     """Input distributions besides uniform: all, or names such as zeros ones carry p=0.05."""
     stop: Annotated[tuple[str, ...], Option("RULE…")] = ()
     """Stopping rules; unless given, oracle and converged, and halt where the model has a halting head."""
@@ -137,9 +50,9 @@ class LengthSweepArgs:
     """Of the weights and of matrix products; fp32, or the model's own where that is finer."""
     seed: int = 0
     """Of the test problems."""
-    step_samples: int = STEP_SAMPLES
+    step_samples: int = SweepSettings.step_samples
     """Uniform problems per length that run on to 3·T, for drift and overrun; 0 leaves them out."""
-    floor: float = FLOOR
+    floor: float = SweepSettings.floor
     """Where no seed has this share right, longer lengths are not measured."""
     limit: Annotated[float, Option("SECONDS", default="(default: none)")] = float("inf")
     """Stop after about this many seconds; the same command again goes on."""
@@ -209,7 +122,6 @@ def line(done: LengthDone) -> str:
 
 Json = dict[str, Any]
 Table = tuple[Sequence[str], list[Sequence[object]]]
-NOWHERE, UNKNOWN = "–", "?"
 
 
 def reach_table(sweeps: Iterable[Json]) -> Table:
@@ -218,7 +130,7 @@ def reach_table(sweeps: Iterable[Json]) -> Table:
     rows: list[Sequence[object]] = [
         [
             sweep["run"], _seeds(sweep), sweep["samples"], sweep["trained"], sweep["paper"], entry["inputs"],
-            entry["stop"], *(_length(entry, level) for level in LEVELS), _end(entry["L99_ended_by"]),
+            entry["stop"], *(reach_text(entry, level) for level in LEVELS), _end(entry["L99_ended_by"]),
         ]
         for sweep in sweeps
         for entry in sweep["reach"]
@@ -232,22 +144,15 @@ def steps_table(steps: Iterable[Json]) -> Table:
     for each in steps:
         groups.setdefault((each["run"], each["length"]), []).append(each)
     extras = list(next(iter(groups.values()))[0]["overrun"]) if groups else []
-    columns = [
-        "run",
-        "length",
-        "T",
-        "first right − T",
-        "best − T",
-        "99 % from … to",
-        *(f"at T{e}" for e in extras),
-    ]
-    return columns, [_steps_line(key, group, extras) for key, group in groups.items()]
+    columns = ["run", "length", "T", "first right − T", "best − T", "99 % from … to"]
+    lines = [_steps_line(key, group, extras) for key, group in groups.items()]
+    return [*columns, *(f"at T{extra}" for extra in extras)], lines
 
 
 def _steps_line(key: tuple[str, int], group: Sequence[Json], extras: Sequence[str]) -> Sequence[object]:
     drifts = [each["drift"] for each in group]
     ever = [drift for drift in drifts if drift["mean"] is not None]
-    late, best, held = NOWHERE, [drift["best"] for drift in drifts], NOWHERE
+    late, best, held = "–", [drift["best"] for drift in drifts], "–"
     if ever:
         mean = over_seeds([drift["mean"] for drift in ever]).mean
         late = f"{mean:+.1f} ({min(d['low'] for d in ever):+d} to {max(d['high'] for d in ever):+d})"
@@ -270,13 +175,11 @@ def markdown(sweeps: Sequence[Json]) -> str:
     """The README's table: the training length, the paper's length and ours, for each rule and kind of inputs."""
     ways = list(dict.fromkeys((each["inputs"], each["stop"]) for sweep in sweeps for each in sweep["reach"]))
     heads = [stop if inputs == UNIFORM else f"{stop}, all inputs" for inputs, stop in ways]
-    lines = [
-        ["task", "recipe", "seeds", "samples", "trained to", "the paper", *heads],
-        ["---"] * (6 + len(heads)),
-    ]
+    lines = [["task", "recipe", "seeds", "samples", "trained to", "the paper", *heads]]
+    lines.append(["---"] * len(lines[0]))
     for sweep in sweeps:
         reach = {(each["inputs"], each["stop"]): each for each in sweep["reach"]}
-        cells = {way: " / ".join(_length(each, level) for level in LEVELS) for way, each in reach.items()}
+        cells = {way: " / ".join(reach_text(each, level) for level in LEVELS) for way, each in reach.items()}
         about = [sweep["task"].replace("_", " "), sweep["recipe"], _seeds(sweep), sweep["samples"]]
         about += [sweep["trained"], sweep["paper"]]
         lines.append([*map(str, about), *(cells.get(way, "") for way in ways)])
@@ -286,15 +189,6 @@ def markdown(sweeps: Sequence[Json]) -> str:
 def _seeds(sweep: Json) -> str:
     """`5`, or where each was chosen among replicas, `5, best of 8`."""
     return f"{len(sweep['seeds'])}" + (f", best of {sweep['replicas']}" if "replicas" in sweep else "")
-
-
-def _length(entry: Json, level: str) -> str:
-    """`500`, `≥ 200` where the next length was not measured, `–` where not even the first holds."""
-    end = entry[f"{level}_ended_by"]
-    open_end = end is not None and end["accuracy"] is None
-    if entry[level] is None:
-        return UNKNOWN if open_end else NOWHERE
-    return f"≥ {entry[level]}" if open_end else str(entry[level])
 
 
 def _end(end: Json | None) -> str:
