@@ -1,21 +1,8 @@
-"""The paper's figures as data: which runs, what is measured of them, how it is drawn. Computes nothing.
+"""The paper's figures as data: which runs, what is measured of them. Computes nothing.
 
-| figure   | in the paper          | runs, on all six tasks                         | measured           |
-|----------|-----------------------|------------------------------------------------|--------------------|
-| main     | 4, generalization     | the method against NTP, NTP-Pause, NTP-Loop    | accuracy by length |
-| ablation | 7, ablation           | the method against -WO, FOP, FOP-Pause, -Fixed | accuracy by length |
-| stopping | 5, stopping criterion | the method                                     | after every step   |
-| rules    | 6, stopping criteria  | the method under five rules, FOP-Loop-Fixed    | accuracy by length |
-
-Beyond the paper, on the same tasks, with what was discovered beside the accuracy:
-
-| figure      | runs                                                                                               |
-|-------------|----------------------------------------------------------------------------------------------------|
-| halting     | the method at T(n), with a start, either halting head, without T(n) in three ways; `ut`, `pondernet` |
-| wrong-steps | the method trained at T(n), T + 1, 2T, T / 2 and at 20 steps whatever the problem                    |
-
-and `rules-far`, the stopping rules of `rules` to twice the paper's length, confidence also without the first quarter
-of the steps.
+`FIGURES` are those of the paper: `main` (4, generalization), `stopping` (5), `rules` (6, stopping criteria), `ablation`
+(7). `BEYOND` measures on the same tasks who knows when to stop (`halting`), how far stopping rules hold (`rules-far`)
+and what a wrong T in training costs (`wrong-steps`), with what was discovered beside the accuracy.
 
 Lengths run from 1 to twice the length at which the paper shows a task near perfect (`far`), those of `rules` to that
 length, and `stopping` is drawn at it. The method has five seeds, the others three. A further figure is a further row.
@@ -23,15 +10,15 @@ length, and `stopping` is drawn at it. The method has five seeds, the others thr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from looped import tasks
 from looped.errors import InputError
-from looped.evaluation.loading import Precision
-from looped.experiments.plan import SAMPLES, SEEDS, Kind, MeasurementPlan, RunSpec
+from looped.evaluation.loading import Kind, Precision
+from looped.experiments.plan import SAMPLES, SEEDS, MeasurementPlan, RunSpec
 from looped.experiments.queue import Job
 from looped.tasks.base import Task
 
@@ -60,11 +47,11 @@ class FigureLine:
         """How `--methods` calls it."""
         return self.label or self.method
 
-    def plan(self, task: Task) -> MeasurementPlan:
-        """The measurement for a task."""
+    def lengths_of(self, task: Task) -> tuple[int, ...]:
+        """What it is measured at."""
         near = task.paper.test_length
-        lengths = {"far": far(task), "near": tuple(n for n in far(task) if n <= near), "the paper's": (near,)}
-        return MeasurementPlan(lengths[self.lengths], self.kind, stops=self.stops)
+        kinds = {"far": far(task), "near": tuple(n for n in far(task) if n <= near), "the paper's": (near,)}
+        return kinds[self.lengths]
 
 
 def far(task: Task) -> tuple[int, ...]:
@@ -80,10 +67,9 @@ def far(task: Task) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """A figure of the paper."""
+    """A figure of the paper, or of those beyond it."""
 
     name: str
-    summary: str
     lines: tuple[FigureLine, ...]
 
 
@@ -95,57 +81,44 @@ class PlannedRun:
     plan: MeasurementPlan
 
 
-def _compared(*methods: str) -> list[FigureLine]:
-    return [FigureLine(OURS), *(FigureLine(method, seeds=FEW) for method in methods)]
+def _compared(*methods: str) -> tuple[FigureLine, ...]:
+    return FigureLine(OURS), *(FigureLine(method, seeds=FEW) for method in methods)
 
 
 def _variant(label: str, stops: tuple[str, ...], *changes: str) -> FigureLine:
     return FigureLine(OURS, stops, "halting", set=changes, label=label)
 
 
-def _by_name(*figures: tuple[str, str, Iterable[FigureLine]]) -> dict[str, PaperFigure]:
-    return {name: PaperFigure(name, summary, tuple(lines)) for name, summary, lines in figures}
-
-
-FULL_OUTPUT = ("fop-loop-adaptive-wo", "fop", "fop-pause", "fop-loop-fixed")
-CURVES = FigureLine(OURS, kind="steps", lengths="the paper's")
-STOPPED = (
-    FigureLine(OURS, stops=RULES, lengths="near"),
-    FigureLine("fop-loop-fixed", lengths="near", seeds=FEW),
-)
-FIGURES = _by_name(
-    (
-        "main",
-        "the method against next-token prediction, by length",
-        _compared("ntp", "ntp-pause", "ntp-loop"),
+FIGURES: dict[str, tuple[FigureLine, ...]] = {
+    "main": _compared("ntp", "ntp-pause", "ntp-loop"),
+    "ablation": _compared("fop-loop-adaptive-wo", "fop", "fop-pause", "fop-loop-fixed"),
+    "stopping": (FigureLine(OURS, kind="steps", lengths="the paper's"),),
+    "rules": (
+        FigureLine(OURS, stops=RULES, lengths="near"),
+        FigureLine("fop-loop-fixed", lengths="near", seeds=FEW),
     ),
-    ("ablation", "the method against full-output variants, by length", _compared(*FULL_OUTPUT)),
-    ("stopping", "accuracy and confidence after every loop step", (CURVES,)),
-    ("rules", "stopping rules against each other, by length", STOPPED),
-)
+}  # fmt: skip
 
 AT_T = FigureLine(OURS, ("oracle", "settled", "converged"), "halting")
 HEAD = ("halt", "halt-mode", "halt=0.1", "halt=0.3", "halt=0.7", "halt=0.9")
 START = "model.positions=start"  # without T(n), equal tokens can be counted from a start alone (model/positions.py)
 SETTLED = ("settled", "oracle", "confidence", "converged", "converged=6")  # `oracle`: as many as `loops` says
 EXPECTED = ("model.halting=mark", "loops=2q", "supervision=expected", "halt_cost=0.03", START)
-HALTING = (
-    AT_T,
-    FigureLine("ut", ("halt",), "halting"),
-    FigureLine("pondernet", ("halt",), "halting"),
-    _variant("start", AT_T.stops, START),
-    _variant("act", HEAD[:1], "model.halting=act", "loops=q", START),
-    _variant("ponder", HEAD, "model.halting=ponder", "loops=q", START),
-    _variant("free", SETTLED, "loops=q..2q", START),
-    _variant("best", SETTLED, "loops=2q", "supervision=best", START),
-    _variant("expected", HEAD[:1], *EXPECTED),
-)
-WRONG = [_variant(loops, AT_T.stops, f"loops={loops}") for loops in ("T+1", "2T", "T/2", "20")]
-BEYOND = _by_name(
-    ("halting", "who knows when to stop: learned halting and training without T(n)", HALTING),
-    ("rules-far", "stopping rules to twice the paper's length", (FigureLine(OURS, stops=(*RULES, *LATE)),)),
-    ("wrong-steps", "how much a wrong T in training costs", (AT_T, *WRONG)),
-)  # questions the paper's reviewers asked
+BEYOND: dict[str, tuple[FigureLine, ...]] = {  # questions the paper's reviewers asked
+    "halting": (
+        AT_T,
+        FigureLine("ut", ("halt",), "halting"),
+        FigureLine("pondernet", ("halt",), "halting"),
+        _variant("start", AT_T.stops, START),
+        _variant("act", HEAD[:1], "model.halting=act", "loops=q", START),
+        _variant("ponder", HEAD, "model.halting=ponder", "loops=q", START),
+        _variant("free", SETTLED, "loops=q..2q", START),
+        _variant("best", SETTLED, "loops=2q", "supervision=best", START),
+        _variant("expected", HEAD[:1], *EXPECTED),
+    ),
+    "rules-far": (FigureLine(OURS, stops=(*RULES, *LATE)),),
+    "wrong-steps": (AT_T, *(_variant(loops, AT_T.stops, f"loops={loops}") for loops in ("T+1", "2T", "T/2", "20"))),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -171,7 +144,7 @@ def get(name: str) -> PaperFigure:
     name = NUMBERS.get(name, name)
     if name not in known:
         raise InputError(f"unknown figure {name[:40]!r}; the figures are {', '.join(known)}")
-    return known[name]
+    return PaperFigure(name, known[name])
 
 
 def rows(figures: Sequence[PaperFigure], choice: FigureChoice | None = None) -> list[PlannedRun]:
@@ -180,29 +153,26 @@ def rows(figures: Sequence[PaperFigure], choice: FigureChoice | None = None) -> 
     names = choice.tasks or tuple(tasks.TASKS)
     lines = [line for figure in figures for line in figure.lines]
     known = list(dict.fromkeys(line.name for line in lines))
-    strange = [method for method in choice.methods if method not in known]
-    if strange:
+    if strange := [method for method in choice.methods if method not in known]:
         named = " and ".join(figure.name for figure in figures)
         raise InputError(f"figure {named} has no method {strange[0]!r}; it has {', '.join(known)}")
-    wanted = [line for line in lines if not choice.methods or line.name in choice.methods]
-    return [_row(task, line, choice) for line in wanted for task in map(tasks.get, names)]
-
-
-def _row(task: Task, line: FigureLine, choice: FigureChoice) -> PlannedRun:
-    seeds = choice.seeds or line.seeds
-    run = RunSpec(task.name, line.method, choice.recipe, seeds, (*line.set, *choice.set))
-    plan = replace(line.plan(task), samples=choice.samples, precision=choice.precision)
-    return PlannedRun(run, replace(plan, lengths=choice.lengths) if choice.lengths else plan)
+    planned = []
+    for line in lines:
+        for task in map(tasks.get, names if line.name in (choice.methods or known) else ()):
+            seeds, settings = choice.seeds or line.seeds, (*line.set, *choice.set)
+            lengths = choice.lengths or line.lengths_of(task)
+            plan = MeasurementPlan(lengths, line.kind, choice.samples, line.stops, precision=choice.precision)
+            run = RunSpec(task.name, line.method, choice.recipe, seeds, settings)
+            planned.append(PlannedRun(run, plan))
+    return planned
 
 
 def by_run(measured: Sequence[PlannedRun]) -> dict[RunSpec, list[MeasurementPlan]]:
     """The plans of each run, for runs that several figures or lines share."""
-    found: dict[RunSpec, list[MeasurementPlan]] = {}
+    found: dict[RunSpec, dict[MeasurementPlan, None]] = {}
     for row in measured:
-        plans = found.setdefault(row.run, [])
-        if row.plan not in plans:
-            plans.append(row.plan)
-    return found
+        found.setdefault(row.run, {})[row.plan] = None
+    return {run: list(plans) for run, plans in found.items()}
 
 
 def make_jobs(
@@ -212,10 +182,8 @@ def make_jobs(
     where, found = str(results.resolve()), by_run(rows(figures, choice))
     folders = [run.folder for run in found]
     if same := [folder for folder in folders if folders.count(folder) > 1]:
-        raise InputError(
-            f"with {' '.join(choice.set)} set, {len(same)} lines would be one run, {same[0]}: "
-            "choose others with --methods"
-        )
+        alike = f"with {' '.join(choice.set)} set, {len(same)} lines would be one run, {same[0]}"
+        raise InputError(f"{alike}: choose others with --methods")
     return [
         Job(run.folder, run.config, tuple(plan.fit(run) for plan in plans), where, save_seconds)
         for run, plans in found.items()

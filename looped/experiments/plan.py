@@ -7,19 +7,15 @@ A name says what a run is, and eight digits of a checksum tell apart what differ
 the differing fields alone, so that a field added to the configuration later renames nothing. The same holds for the
 names of measurement plans: two equal plans give equal numbers, so a result is known by its run and its plan.
 
-A sweep file is JSON: a list of runs with the fields of `RunSpec`, of which only the task is needed,
+A sweep file (docs/scale.md) is JSON: a list of runs with the fields of `RunSpec`, of which only the task is needed, or
+a grid of tasks × methods × recipes × settings:
 
     [{"task": "copy", "seeds": [0, 1], "set": {"model.width": 128}}, {"task": "parity", "recipe": "quick"}]
+    {"tasks": ["copy", "parity"], "methods": ["fop-loop-adaptive", "ntp"], "set": {"steps": 4000},
+     "grid": {"lr": [0.0003, 0.001]}, "measure": {"lengths": "1:60", "samples": 640, "stops": ["oracle"]}}
 
-or a grid: every task with every method, recipe and combination of values in `grid`:
-
-    {"tasks": ["copy", "parity"], "methods": ["fop-loop-adaptive", "ntp"], "recipes": ["fast"],
-     "seeds": [0, 1, 2], "set": {"steps": 4000}, "grid": {"lr": [0.0003, 0.001]},
-     "measure": {"lengths": "1:60", "samples": 640, "stops": ["oracle", "confidence"]}}
-
-or both: `{"runs": [...], "measure": {...}}`. Tasks, methods, recipes, stopping rules and `"set": {"block": …}` may be
-`FILE.py:Name`, a file seen from the current folder: naming it asks for it to be run. A Python file, where its execution
-is allowed, assigns the same to the name `sweep`. Everything is checked before anything is started.
+Parts may be `FILE.py:Name`, a file seen from the current folder: naming it asks for it to be run. A Python file, where
+its execution is allowed, assigns the same to the name `sweep`. Everything is checked before anything is started.
 """
 
 from __future__ import annotations
@@ -34,17 +30,17 @@ import runpy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from looped import files, methods, registry, serial, tasks
 from looped.errors import InputError
 from looped.evaluation import stopping
-from looped.evaluation.loading import LARGEST_SEED, Precision, parse_lengths
+from looped.evaluation.loading import LARGEST_SEED, Kind, Precision, parse_lengths
 from looped.evaluation.measure import ORACLE, check_samples, check_words, usual_stops
 from looped.serial import to_json
 from looped.tasks.base import LONGEST
 from looped.tasks.families import UNIFORM
-from looped.training import recipes, start
+from looped.training import recipes
 from looped.training.config import TrainConfig
 from looped.training.curriculum import max_length
 
@@ -86,14 +82,6 @@ def folder_name(config: TrainConfig) -> str:
     return f"{name}-{short_hash(changed)}" if changed else name
 
 
-def variant(config: TrainConfig) -> str:
-    """What a run changes about its method's number of steps: `ponder`, `q..2q`, `2q best`; mostly nothing."""
-    head = config.model.halting if config.model.kind == "decoder" else "none"
-    usual = {"none", "T", "last"}
-    words = (config.model.positions, config.loops, config.supervision, head)
-    return " ".join(word for word in words if word not in usual)
-
-
 def check_name(name: str) -> str:
     """The name itself, if a folder inside another may have it."""
     if not NAME.fullmatch(name):
@@ -109,7 +97,6 @@ def short_hash(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
 
 
-Kind = Literal["accuracy", "steps", "halting"]
 SAMPLES = 6400  # the paper's
 
 
@@ -118,7 +105,7 @@ class MeasurementPlan:
     """One measurement."""
 
     lengths: tuple[int, ...]
-    kind: Kind = "accuracy"  # by length and rule; after every loop step; accuracy and what was discovered
+    kind: Kind = "accuracy"
     samples: int = SAMPLES  # a length
     stops: tuple[str, ...] = (ORACLE,)  # stopping rules; `steps` takes none
     families: tuple[str, ...] = (UNIFORM,)
@@ -149,15 +136,11 @@ class MeasurementPlan:
         return f"{self.kind}-{short_hash(changed)}"
 
     def fit(self, run: RunSpec) -> MeasurementPlan:
-        """The same for one run: a method of fixed depth has no steps to choose from, and is right or not.
-
-        Raises for a run that cannot be trained, or not be measured so once it is.
-        """
+        """The same for one run, fixed depths without rules; raises where it cannot be trained or not be measured."""
         task, method, model = tasks.get(run.task), methods.get(run.method), trainable(run).model
-        if self.kind == "steps" and not method.adaptive:
-            raise InputError(f"{method.name} has a fixed depth: there are no steps to measure it after")
-        if self.kind == "steps" and method.prediction == "ntp":
-            raise InputError(f"{method.name} decodes token by token: there are no steps to measure it after")
+        if self.kind == "steps" and (not method.adaptive or method.prediction == "ntp"):
+            why = "decodes token by token" if method.adaptive else "has a fixed depth"
+            raise InputError(f"{method.name} {why}: there are no steps to measure it after")
         own = method.universal or not method.adaptive  # it decides itself, or has nothing to decide
         fitted = replace(self, stops=usual_stops(method)) if own else self
         for family in self.families:
@@ -168,7 +151,7 @@ class MeasurementPlan:
 def trainable(run: RunSpec) -> TrainConfig:
     """What a run trains; raises where training itself would, at its start, at a later length or in an evaluation."""
     config = run.config
-    start.check(config.init, config.task, config.model)
+    recipes.check_start(config)
     task, method, longest = tasks.get(run.task), methods.get(run.method), max_length(config, config.steps - 1)
     check_words(task, method, config.model, [longest], stops=config.stops, family=config.family)
     return config
@@ -177,7 +160,6 @@ def trainable(run: RunSpec) -> TrainConfig:
 LARGEST_FILE = 1 << 20  # bytes
 MOST_RUNS = 10_000  # runs of one sweep
 LONGEST_SENTENCE = 400  # characters of a complaint
-LISTED = ("runs", "measure")
 GRID = ("tasks", "methods", "recipes", "seeds", "set", "grid", "measure")
 
 
@@ -225,7 +207,7 @@ def parse_sweep(data: object, what: str) -> SweepFile:
         data = {"runs": data}
     if not isinstance(data, dict):
         raise InputError(f"{what} must hold a list of runs or a grid, not {_shown(data)}")
-    known = LISTED if "runs" in data else GRID
+    known = ("runs", "measure") if "runs" in data else GRID
     unknown = [str(key) for key in data if key not in known]
     if unknown:
         raise InputError(f"{what} has an unknown field {unknown[0][:40]!r}; known are {', '.join(known)}")
@@ -240,13 +222,12 @@ def parse_sweep(data: object, what: str) -> SweepFile:
 
 def _run(row: object, what: str) -> RunSpec:
     """One row of a list. Files that it names are run, which is what naming them in a sweep asks for."""
-    if not isinstance(row, RunSpec):
-        if not isinstance(row, dict):
-            raise InputError(f"{what} must be an object of fields, not {_shown(row)}")
-        changes = [_assignment(key, value, what) for key, value in _fields(row.get("set", {}), what).items()]
-        row = serial.from_json(RunSpec, {**row, "set": changes}, what)
-    task, method, recipe = (_known(word, getattr(row, word), what) for word in ("task", "method", "recipe"))
-    return replace(row, task=task, method=method, recipe=recipe)
+    fields = _object(row, what)
+    changes = _object(fields.get("set", {}), f"{what}: set")
+    settings = [_assignment(key, value, what) for key, value in changes.items()]
+    run = serial.from_json(RunSpec, {**fields, "set": settings}, what)
+    task, method, recipe = (_known(word, getattr(run, word), what) for word in ("task", "method", "recipe"))
+    return replace(run, task=task, method=method, recipe=recipe)
 
 
 def _known(kind: str, text: str, what: str) -> str:
@@ -260,16 +241,14 @@ def _grid(data: Mapping[str, Any], what: str) -> list[dict[str, Any]]:
     """Every combination, as the rows of a list."""
     if "tasks" not in data:
         raise InputError(f"{what} names no tasks: a grid has 'tasks', a list of runs has 'runs'")
-    usual = {"tasks": [], "methods": ["fop-loop-adaptive"], "recipes": ["fast"]}
-    names = [_texts(data.get(key, default), f"{what}: {key}") for key, default in usual.items()]
-    axes = data.get("grid", {})
-    if not isinstance(axes, dict):
-        raise InputError(f"{what}: grid must be an object of lists, not {_shown(axes)}")
+    usual = {"methods": ["fop-loop-adaptive"], "recipes": ["fast"], **data}
+    names = [_list(usual[key], f"{what}: {key}", str) for key in ("tasks", "methods", "recipes")]
+    axes = _object(data.get("grid", {}), f"{what}: grid", "lists")
     values = [_list(axis, f"{what}: grid of {key}") for key, axis in axes.items()]
     count = math.prod(map(len, [*names, *values]))
     if count > MOST_RUNS:
         raise InputError(f"{what} asks for {count} runs; the most is {MOST_RUNS}")
-    seeds, shared = data.get("seeds", list(SEEDS)), _fields(data.get("set", {}), what)
+    seeds, shared = data.get("seeds", list(SEEDS)), _object(data.get("set", {}), f"{what}: set")
     return [
         {"task": task, "method": method, "recipe": recipe, "seeds": seeds, "set": {**shared, **point}}
         for task, method, recipe in itertools.product(*names)
@@ -304,12 +283,6 @@ def _check(runs: list[RunSpec], plan: MeasurementPlan | None, what: str) -> None
         seen[name] = i
 
 
-def _fields(data: object, what: str) -> dict[Any, Any]:
-    if not isinstance(data, dict):
-        raise InputError(f"{what}: set must be an object of fields, not {_shown(data)}")
-    return data
-
-
 def _assignment(key: object, value: object, what: str) -> str:
     """`"steps": 10` as `steps=10`, as the command line writes it."""
     if not isinstance(key, str) or "=" in key:
@@ -322,16 +295,17 @@ def _assignment(key: object, value: object, what: str) -> str:
         raise InputError(f"{what}: {key} cannot be {_shown(value)}") from None
 
 
-def _texts(data: object, what: str) -> list[str]:
-    for item in _list(data, what):
-        if not isinstance(item, str):
-            raise InputError(f"{what} must be a list of names, not {_shown(data)}")
-    return list(data)  # type: ignore[call-overload,no-any-return]
+def _object(data: object, what: str, of: str = "fields") -> dict[Any, Any]:
+    if not isinstance(data, dict):
+        raise InputError(f"{what} must be an object of {of}, not {_shown(data)}")
+    return data
 
 
-def _list(data: object, what: str) -> list[Any]:
+def _list(data: object, what: str, kind: type = object) -> list[Any]:
     if not isinstance(data, list) or not data:
         raise InputError(f"{what} must be a list that is not empty, not {_shown(data)}")
+    if not all(isinstance(item, kind) for item in data):
+        raise InputError(f"{what} must be a list of names, not {_shown(data)}")
     return data
 
 

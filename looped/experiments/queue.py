@@ -7,9 +7,11 @@
     DIR/.jobs/NAME.failed    why it ended, if it failed
     DIR/.jobs/NAME.PLAN.part what was measured of a plan so far
     DIR/.jobs/cancel         the request that every worker in DIR saves and stops
+    RESULTS/NAME.PLAN.json   {"provenance": {…, "plan": {…}, "runs": [{…, "config": {…}}]}, "rows": [{…}, …]}
 
 No state is kept anywhere else. A job is done if its weights are trained to the last step and every result is there; it
-runs while its lock is held, which the operating system frees when the worker dies.
+runs while its lock is held, which the operating system frees when the worker dies. A result counts only for the
+configuration and the plan that it names.
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from looped import checkpoints, files, runs, serial
 from looped.errors import InputError
-from looped.experiments import results
 from looped.experiments.plan import MeasurementPlan, check_name
+from looped.result_files import LARGEST, an, fits, is_positive, is_share, list_of
 from looped.training.config import TrainConfig
 
 State = Literal["queued", "running", "done", "failed", "interrupted", "cancelled"]
@@ -53,6 +56,11 @@ class Job:
             raise InputError(f"{self.name} is to be measured but has no folder for its results")
         if not self.save_seconds > 0:
             raise InputError(f"the seconds between two checkpoints must be above 0, not {self.save_seconds}")
+
+    @cached_property
+    def result_files(self) -> list[Path]:
+        """Where the results of its plans are kept."""
+        return [result_file(Path(self.results), self.name, plan) for plan in self.plans]
 
 
 @dataclass(frozen=True)
@@ -98,8 +106,6 @@ def put(root: Path, job: Job) -> None:
 
 def read_job(path: Path) -> Job:
     """A job as it was written down."""
-    if not path.exists():
-        raise InputError(f"there is no job {path}")
     job = serial.from_json(Job, serial.read(path, "a job", runs.LARGEST_CONFIG), str(path))
     if job.name != path.stem:
         raise InputError(f"{path} is the job of another run, {job.name!r}")
@@ -154,25 +160,10 @@ def status_of(root: Path, job: Job) -> Status:
     return Status("interrupted" if 0 < step < job.config.steps else "queued", step, loss, measured)
 
 
-def result_files(job: Job) -> list[Path]:
-    """Where the results of a job's plans are kept."""
-    return [results.file_of(Path(job.results), job.name, plan) for plan in job.plans]
-
-
 def missing_plans(job: Job) -> list[MeasurementPlan]:
     """The plans whose results are not there; raises for a file that holds something else."""
-    files = zip(job.plans, result_files(job), strict=True)
-    return [plan for plan, file in files if results.read(file, job.config, plan) is None]
-
-
-def part_file(root: Path, job: Job, plan: MeasurementPlan) -> Path:
-    """Where a worker keeps what it has measured of a plan so far."""
-    return queue_file(root, f"{job.name}.{plan.name}.part")
-
-
-def kept_lengths(root: Path, job: Job) -> int:
-    """How many lengths are measured and kept of plans that are not done; what cannot be read counts for nothing."""
-    return sum(results.kept_lengths(part_file(root, job, plan)) for plan in job.plans)
+    pairs = zip(job.plans, job.result_files, strict=True)
+    return [plan for plan, file in pairs if read_result(file, job.config, plan) is None]
 
 
 def trained(folder: Path, config: TrainConfig) -> bool:
@@ -220,6 +211,82 @@ def _tail(path: Path) -> Iterator[dict[str, Any]]:
             row = serial.parse(line.decode("utf-8"), str(path))
             if isinstance(row, dict):
                 yield row
+
+
+# --- results -----------------------------------------------------------------------------------------------
+Rows = list[dict[str, Any]]
+DIFFERS = "differs.json"  # in a folder of results that an earlier version of a recipe gave
+_ROW = {"length": is_positive, "samples": is_positive, "accuracy": is_share}
+_UNTOLD = {"length": 1, "samples": 1, "accuracy": 0.0}  # what a row need not say
+_ORIGIN = {
+    "plan": an(dict),
+    "runs": lambda runs: list_of(lambda run: type(run) is dict and "config" in run)(runs) and len(runs) == 1,
+}
+_RESULT = {
+    "provenance": lambda origin: fits(origin, _ORIGIN),
+    "rows": list_of(lambda row: is_row(row)),
+}
+
+
+def is_row(row: object) -> bool:
+    """Whether this is a row whose numbers can be counted on."""
+    return isinstance(row, dict) and fits({**_UNTOLD, **row}, _ROW)
+
+
+def result_file(folder: Path, run: str, plan: MeasurementPlan) -> Path:
+    """Where the result of a run and a plan is kept: `copy-fop-loop-adaptive-fast.accuracy-4608dde8.json`."""
+    return folder / f"{run}.{plan.name}.json"
+
+
+def read_result(path: Path, config: TrainConfig, plan: MeasurementPlan) -> Rows | None:
+    """The rows in a file, or None if there is no file; raises if it holds something else."""
+    if not path.exists():
+        return None
+    data: Any = serial.read(path, "a file of results", LARGEST)
+    if not fits(data, _RESULT):
+        raise InputError(
+            f"{path} is no result of ours: it must hold provenance with a plan and one run, and rows"
+        )
+    origin = data["provenance"]
+    found = serial.from_json(TrainConfig, origin["runs"][0]["config"], str(path))
+    known = _known_differences(path.parent)
+    odd = [line for line in serial.differences(found, config) if line.partition(":")[0] not in known]
+    if odd or serial.from_json(MeasurementPlan, origin["plan"], str(path)) != plan:
+        what = f"configuration ({'; '.join(odd[:3])})" if odd else "plan"
+        raise InputError(f"{path} is a result of another {what}; move it away or choose another --results")
+    rows: Rows = data["rows"]
+    return rows
+
+
+def _known_differences(folder: Path) -> frozenset[str]:
+    """Fields in which the runs of an archive may differ from today's recipes: what its `differs.json` names."""
+    file = folder / DIFFERS
+    if not file.is_file():
+        return frozenset()
+    data: Any = serial.read(file, "a list of differing fields", LARGEST)
+    if not fits(data, {"fields": list_of(an(str))}):
+        raise InputError(f"{file} must hold an object with a list of names, `fields`")
+    return frozenset(data["fields"])
+
+
+def part_file(root: Path, job: Job, plan: MeasurementPlan) -> Path:
+    """Where a worker keeps what it has measured of a plan so far."""
+    return queue_file(root, f"{job.name}.{plan.name}.part")
+
+
+def read_part(path: Path) -> dict[str, Any]:
+    """What such a file holds; nothing if it is not there or cannot be read: half a file is no measurement."""
+    try:
+        data = serial.parse(files.read_text(path, "a part of results", LARGEST), str(path))
+    except (ValueError, OSError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def kept_lengths(path: Path) -> int:
+    """How many lengths such a file holds, of whatever weights."""
+    parts = read_part(path).get("parts")
+    return len(parts) if isinstance(parts, dict) else 0
 
 
 # --- failing and cancelling --------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ import looped.zoo as zoo
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.explorer import app, queries
-from looped.explorer.models import Model, ModelRegistry, named_model, read_query
+from looped.explorer.queries import Model, ModelRegistry, named_model, read_query
 from looped.explorer.security import LIMITS, PLOT_STYLE
 from looped.model.attention import CausalAttention, sharpening, visible
 from looped.model.block import Block
@@ -45,6 +45,7 @@ from looped.model.positions import bias, turn
 from looped.solve.solver import SPARE_STEPS
 from looped.tasks import TASKS
 
+Tensors = tuple[Tensor, ...]
 RECIPE = "-long"  # the shipped models that are exported unless others are named
 POLICY = (
     "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; "
@@ -83,63 +84,45 @@ def site_files(registry: ModelRegistry) -> dict[str, bytes]:
     files["static/api.js"] = b'export * from "./local.js";\n'
     wasm = lzma.decompress((app.FOLDER / RUNTIME).read_bytes())
     files["static/vendor/ort.wasm.bin"] = gzip.compress(wasm, mtime=0)  # browsers unpack gzip, not xz
-    catalogue: dict[str, Any] = app.describe_all(registry, LIMITS)
+    catalogue: dict[str, Any] = app.describe_all(registry)
     offered = {model.solver.task.name for model in registry.values()}
-    catalogue["tasks"] = [
-        task | _sizes(task["name"]) for task in catalogue["tasks"] if task["name"] in offered
-    ]
+    if strange := offered - TASKS.keys():
+        why = "a task of your own, whose answers the page cannot check: serve it instead"
+        raise InputError(f"{min(strange)} is {why}")
+    catalogue["tasks"] = [told for told in catalogue["tasks"] if told["name"] in offered]
+    for told in catalogue["tasks"]:  # what the page cannot find out by itself
+        task = TASKS[told["name"]]
+        told["names"] = list(task.vocab.names)
+        told["rows"] = [task.row_size(n + 1) for n in range(LIMITS.length)]  # positions by length
     for number, (model, told) in enumerate(zip(registry.values(), catalogue["models"], strict=True)):
         path = f"models/{number}-{re.sub('[^A-Za-z0-9._-]', '-', model.key)}"
         told |= {"path": path, **_told(model)}
         files[f"{path}/embed.onnx"], files[f"{path}/step.onnx"] = to_onnx(model)
     catalogue |= {
-        "rules": list(queries.RULES),
-        "top": queries.TOP,
-        "spare": SPARE_STEPS,
-        "threshold": stopping.DEFAULT_THRESHOLD,
-        "patience": stopping.DEFAULT_PATIENCE,
-        "motion": stopping.DEFAULT_MOTION,
-        "halted": stopping.DEFAULT_HALT,
-    }
+        "rules": list(queries.RULES), "top": queries.TOP, "spare": SPARE_STEPS,
+        "threshold": stopping.DEFAULT_THRESHOLD, "patience": stopping.DEFAULT_PATIENCE,
+        "motion": stopping.DEFAULT_MOTION, "halted": stopping.DEFAULT_HALT,
+    }  # fmt: skip
     files["catalogue.json"] = json.dumps(catalogue, allow_nan=False, separators=(",", ":")).encode()
     return files
-
-
-def _sizes(name: str) -> dict[str, object]:
-    """What the page cannot find out by itself: token names, and positions of a row by length."""
-    if name not in TASKS:
-        raise InputError(
-            f"{name} is a task of your own, whose answers the page cannot check: serve it instead"
-        )
-    task = TASKS[name]
-    return {"names": list(task.vocab.names), "rows": [task.row_size(n + 1) for n in range(LIMITS.length)]}
 
 
 def _told(model: Model) -> dict[str, object]:
     """How the page walks this model's loop; `needed` are the steps by variant and length."""
     solver, config = model.solver, model.solver.model.config
-    task, lengths = solver.task, torch.arange(1, model.longest(LIMITS) + 1)
+    task, lengths = solver.task, torch.arange(1, model.longest() + 1)
     needed = []
     for variant in range(task.variants):
         drawn = task.sample(
-            lengths,
-            torch.Generator().manual_seed(0),
-            max_length=int(lengths[-1]),
-            variants=torch.full_like(lengths, variant),
-        )
-        steps = solver.method.steps(task, drawn.steps, solver.trained_max_length)
-        if not solver.loops.plain:
-            steps = solver.loops.first(drawn.steps, drawn.question_length)
-        needed.append(steps.tolist())
+            lengths, torch.Generator().manual_seed(0),
+            max_length=int(lengths[-1]), variants=torch.full_like(lengths, variant),
+        )  # fmt: skip
+        needed.append(solver.subject.steps(drawn.steps, drawn.question_length).tolist())
     return {
-        "needed": needed,
-        "pause": solver.method.pause,
-        "precision": config.precision,
-        "injection": config.injection,
-        "halting": config.halting,
-        "halt": config.halt,
+        "needed": needed, "pause": solver.method.pause, "precision": config.precision,
+        "injection": config.injection, "halting": config.halting, "halt": config.halt,
         "looks": _kinds(config) if type(solver.net.block) is Block else None,
-    }
+    }  # fmt: skip
 
 
 # --- a model as ONNX -----------------------------------------------------------------------------------------
@@ -228,7 +211,7 @@ class StepGraph(nn.Module):
         looks = [f"{kind}.{i}" for i in range(net.config.layers) for kind in kinds]
         self.outputs = ["next", "logits", *halt, *looks]
 
-    def forward(self, state: Float[Tensor, "1 L D"], input: Float[Tensor, "1 L D"]) -> tuple[Tensor, ...]:
+    def forward(self, state: Float[Tensor, "1 L D"], input: Float[Tensor, "1 L D"]) -> Tensors:
         """What follows a state; `input` is the embedded question."""
         self.seen.each.clear()
         u, head = self.net.inject(state, input), self.net.halting_head
@@ -271,14 +254,10 @@ def to_onnx(model: Model) -> tuple[bytes, bytes]:
     except ImportError:
         raise InputError("exporting needs onnx: pip install 'looped[export]'") from None
     step = StepGraph(model.solver.net)
-    config, most = step.net.config, LIMITS.row
-    if config.positions in ("learned", "randomised"):
-        most = min(most, config.max_positions)
+    config, most = step.net.config, model.most_positions()
     size, shape = torch.export.Dim("L", min=2, max=most), (1, min(17, most))
     kind = getattr(torch, config.precision)
-    state, x = (
-        torch.randn(*shape, config.width, dtype=kind) for _ in range(2)
-    )  # one twice would be one input
+    state, x = (torch.randn(*shape, config.width, dtype=kind) for _ in range(2))  # one twice would be one
     with _quietly(model.label), torch.inference_mode():
         tokens = torch.zeros(shape, dtype=torch.long)
         embed = _written(EmbeddingGraph(step), (tokens,), ["tokens"], ["input"], size)
@@ -289,21 +268,13 @@ def to_onnx(model: Model) -> tuple[bytes, bytes]:
     return embed, loop
 
 
-def _written(
-    module: nn.Module, given: tuple[Tensor, ...], inputs: list[str], outputs: list[str], size: Any
-) -> bytes:
+def _written(module: nn.Module, given: Tensors, inputs: list[str], outputs: list[str], size: Any) -> bytes:
     made = torch.onnx.export(
-        module.eval(),
-        given,
-        dynamo=True,
-        dynamic_shapes=tuple({1: size} for _ in given),
-        input_names=inputs,
-        output_names=outputs,
-        opset_version=OPSET,
-        verbose=False,
-    )
+        module.eval(), given, dynamo=True, dynamic_shapes=tuple({1: size} for _ in given), input_names=inputs,
+        output_names=outputs, opset_version=OPSET, verbose=False,
+    )  # fmt: skip
     assert made is not None
-    proto = made.model_proto
+    proto = made.model_proto  # made anew at each look
     graph = proto.graph
     for parts in ((proto, graph), graph.node, graph.input, graph.output, graph.value_info, graph.initializer):
         for part in parts:
@@ -321,9 +292,7 @@ def _quietly(label: str) -> Iterator[None]:
             yield
     except InputError:
         raise
-    except (
-        Exception
-    ) as error:  # a block of the user's own may fail in any way, also when a row has another length
+    except Exception as error:  # a user's own block may fail in any way, also when a row has another length
         reason = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0][:200]
         raise InputError(f"{label} cannot be written as ONNX: {reason}") from None
     finally:
@@ -349,7 +318,6 @@ def _check(model: Model, step: StepGraph, embed: Any, loop: Any) -> None:
             found = loop.run(None, {"state": state[0].numpy(), "input": x[0].numpy()})
             pairs += zip(wanted, found, strict=False)  # attention weights come after
         for a, b in pairs:
-            if not float((a.flatten() - torch.from_numpy(b).flatten()).abs().max()) <= TOLERANCE * (
-                1 + float(a.abs().max())
-            ):
+            apart = (a.flatten() - torch.from_numpy(b).flatten()).abs().max()
+            if not apart <= TOLERANCE * (1 + a.abs().max()):  # NaN is no number to export
                 raise InputError(f"{model.label} computes other numbers in ONNX: it cannot be exported")

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import re
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -44,10 +44,6 @@ class Limits:
     busy_slice_seconds: float = 0.1  # the same while others wait: fewer slices, so fewer waits
     cache_bytes: int = 256 << 20  # of cached states, so that attention need not be computed from the start
     cache_entry: int = 128 << 20  # of one run
-
-    def public(self) -> dict[str, int | float]:
-        """What the page should know."""
-        return {name: value for name, value in asdict(self).items() if name in ("length", "steps", "text")}
 
 
 LIMITS = Limits()
@@ -100,10 +96,10 @@ class Token:
         right = f"{self.cookie}={self.text}".encode()
         return any(hmac.compare_digest(pair.encode("latin-1"), right) for pair in pairs)
 
-    def welcome(self) -> list[tuple[bytes, bytes]]:
-        """The headers that answer a first visit: the cookie, and the address without the token."""
+    def welcome(self) -> Response:
+        """The answer to a first visit: the cookie, and the address without the token."""
         cookie = f"{self.cookie}={self.text}; HttpOnly; SameSite=Strict; Path=/"
-        return [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"cache-control", b"no-store")]
+        return Response(None, 303, {"location": "/", "set-cookie": cookie, "cache-control": "no-store"})
 
 
 class SecurityMiddleware:
@@ -122,28 +118,20 @@ class SecurityMiddleware:
                 message["headers"] = [*message.get("headers", []), *HEADERS]
             await send(message)
 
-        async def answer(status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-            headers = [*headers, (b"content-length", str(len(body)).encode())]
-            await with_headers({"type": "http.response.start", "status": status, "headers": headers})
-            await with_headers({"type": "http.response.body", "body": body})
+        await (self._answer(scope) or self.app)(scope, receive, with_headers)
 
+    def _answer(self, scope: Scope) -> Response | None:
+        """What a request gets that the application is not to see: a refusal, or the cookie at the first visit."""
         refused, query = refusal(scope), scope["query_string"]
         if refused is None and self.token is not None:
             first = scope["path"] == "/" and query.startswith(b"token=")
             if first and self.token.visit(query[6:]):
-                await answer(303, b"", self.token.welcome())
-                return
+                return self.token.welcome()
             if first or not self.token.known(Headers(scope=scope)):
                 refused = 403, STRANGER
         if refused is None and query:
             refused = 400, "no address here takes a query: the page's state stands behind the #"
-        if refused is None:
-            await self.app(scope, receive, with_headers)
-            return
-        status, sentence = refused
-        await answer(
-            status, json.dumps({"error": sentence}).encode(), [(b"content-type", b"application/json")]
-        )
+        return None if refused is None else JSONResponse({"error": refused[1]}, refused[0])
 
 
 STRANGER = "open the address that `looped explore` printed: it has a token, which this request lacks"
@@ -165,11 +153,8 @@ def refusal(scope: Scope) -> tuple[int, str] | None:
         return 421, "this server answers on this machine's loopback address only"
     if scope["method"] not in METHODS:
         return 405, "only GET, HEAD and POST are known here"
-    origin = headers.get("origin")
-    if origin is not None and origin != f"http://{host}":
-        return 403, "requests from other sites are not answered"
-    site = headers.get("sec-fetch-site", "none")
-    if site not in ("none", "same-origin") and scope["path"] != "/":
+    foreign = headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and scope["path"] != "/"
+    if foreign or headers.get("origin", f"http://{host}") != f"http://{host}":
         return 403, "requests from other sites are not answered"
     if headers.get("upgrade") is not None:
         return 400, "there is nothing to upgrade to"

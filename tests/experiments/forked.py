@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from looped.experiments import worker
-from looped.experiments.backends import Local
+from looped.experiments.backends import Local, SweepOutcome
 from looped.experiments.plan import MeasurementPlan
 
 SMALL = (
@@ -19,6 +19,11 @@ SMALL = (
     "model.bands=2,2",
 )  # fmt: skip
 FEW = MeasurementPlan(lengths=(2, 4), samples=20, stops=("oracle", "confidence"))
+
+
+def count(outcome: SweepOutcome, state: str) -> int:
+    """How many jobs are in a state at the end."""
+    return sum(status.state == state for status in outcome.statuses)
 
 
 def _born(pid: int) -> str:
@@ -90,4 +95,4 @@ class Forked(Local):
 
     def _spawn(self, words: list[str], log: IO[bytes]):
         self.started += 1
-        return Fork(words, log)
+        return Fork([*words, "--parent", str(os.getpid())], log)

@@ -14,7 +14,7 @@ from forked import FEW, SMALL
 
 from looped import serial
 from looped.errors import InputError
-from looped.experiments import plan, queue, results
+from looped.experiments import plan, queue, worker
 from looped.experiments.plan import RunSpec
 from looped.experiments.queue import Job
 from looped.training.trainer import Cadence, train
@@ -35,7 +35,7 @@ SWEEP = {
 def result(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("run") / "run"
     train(CONFIG, folder, cadence=Cadence(samples=4))
-    return json.dumps(results.make(folder, FEW, torch.device("cpu")))
+    return json.dumps(worker.make_result(folder, FEW, torch.device("cpu")))
 
 
 def blow(text: str, dice: random.Random) -> bytes:
@@ -83,7 +83,7 @@ def read_job(path: Path) -> None:
 
 
 def read_result(path: Path) -> None:
-    rows = results.read(path, CONFIG, FEW)
+    rows = queue.read_result(path, CONFIG, FEW)
     assert rows is not None
     assert all(isinstance(row, dict) for row in rows)
 

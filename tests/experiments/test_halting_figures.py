@@ -10,10 +10,10 @@ import pytest
 
 from looped import tasks
 from looped.errors import InputError
+from looped.evaluation.loading import variant
 from looped.experiments import backends, paper
-from looped.experiments.backends import BackendEntry
 from looped.experiments.paper import FigureChoice
-from looped.experiments.plan import RunSpec, variant
+from looped.experiments.plan import RunSpec
 
 Cli = Callable[..., tuple[int, str, str]]
 SETS = ["steps=4", "interval=2", "max_length=3", "batch=2", "model.width=8"]
@@ -25,7 +25,7 @@ SMALL = [*SHARED, "--lengths", "2,4", "--workers", "2", *(word for each in SETS 
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything goes below a temporary folder; workers are forks."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(backends.BACKENDS, "local", BackendEntry("forked", "Forked"))
+    monkeypatch.setitem(backends.BACKENDS, "local", "forked:Forked")
 
 
 @pytest.mark.parametrize("name", [pytest.param("halting", marks=pytest.mark.slow), "wrong-steps"])

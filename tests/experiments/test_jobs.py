@@ -16,7 +16,7 @@ from looped import files, runs, serial
 from looped.cli import sweep
 from looped.cli.sweep import StatusLines, StatusTable, totals
 from looped.errors import InputError
-from looped.experiments import queue, results, worker
+from looped.experiments import queue, worker
 from looped.experiments.plan import MeasurementPlan
 from looped.experiments.queue import Job, Status
 from looped.training.trainer import Cadence, train
@@ -129,13 +129,13 @@ def test_a_worker_stops_when_nobody_wants_it(
         queue.cancel(root)
     if why == "asked while measuring":
         train(job.config, root / job.name, cadence=Cadence(samples=4))
-        make = results.make
+        make = worker.make_result
 
         def slow(*words: object) -> dict[str, object]:
             os.kill(os.getpid(), signal.SIGTERM)
             return make(*words)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(results, "make", slow)
+        monkeypatch.setattr(worker, "make_result", slow)
     parent = ["--parent", "1"] if why == "orphaned" else ["--parent", str(os.getppid())]
     assert work(root, job, *parent) == 128 + signal.SIGTERM
     assert queue.missing_plans(job) == [FEW]

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from forked import FEW, strike, victim
+from forked import FEW, count, strike, victim
 
 from looped import checkpoints, files, runs
 from looped.errors import InputError
-from looped.experiments import backends, queue, results
-from looped.experiments.backends import BackendEntry, BackendOptions, Local, StatusListener, run_jobs, slots
+from looped.experiments import backends, queue, worker
+from looped.experiments.backends import BackendOptions, Local, StatusListener, run_jobs, slots
 from looped.experiments.plan import MeasurementPlan
 from looped.experiments.queue import Job
 from looped.training.trainer import train
@@ -36,7 +36,7 @@ def same_weights(one: Path, other: Path) -> None:
 
 
 def rows(job: Job, plan: int = 0) -> list[dict[str, object]]:
-    path = results.file_of(Path(job.results), job.name, job.plans[plan])
+    path = queue.result_file(Path(job.results), job.name, job.plans[plan])
     return json.loads(path.read_text())["rows"]
 
 
@@ -47,20 +47,20 @@ def test_a_sweep_ends_where_single_runs_end_and_a_second_start_does_nothing(
     root = tmp_path / "runs"
     first = engine()
     outcome = run_jobs(first, batch)
-    assert (outcome.ending, outcome.count("done"), first.started) == ("complete", 8, 8)
+    assert (outcome.ending, count(outcome, "done"), first.started) == ("complete", 8, 8)
     for job in batch[::3]:
         train(job.config, tmp_path / "alone" / job.name)
         same_weights(root / job.name, tmp_path / "alone" / job.name)
-        alone = results.make(tmp_path / "alone" / job.name, FEW, torch.device("cpu"))
+        alone = worker.make_result(tmp_path / "alone" / job.name, FEW, torch.device("cpu"))
         assert rows(job) == alone["rows"]
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     again = engine()
     assert (run_jobs(again, batch).ending, again.started) == ("complete", 0)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == before
-    results.file_of(Path(batch[3].results), batch[3].name, FEW).unlink()
+    queue.result_file(Path(batch[3].results), batch[3].name, FEW).unlink()
     third = engine()
     assert (run_jobs(third, batch).ending, third.started) == ("complete", 1)
-    assert rows(batch[3]) == results.make(root / batch[3].name, FEW, torch.device("cpu"))["rows"]
+    assert rows(batch[3]) == worker.make_result(root / batch[3].name, FEW, torch.device("cpu"))["rows"]
 
 
 def test_a_real_worker_process_gives_the_same(small, tmp_path: Path) -> None:
@@ -188,7 +188,10 @@ def test_stopping_saves_first_and_the_next_start_goes_on(small, engine, tmp_path
 
 def test_a_time_limit_stops_the_whole(small, engine, tmp_path: Path) -> None:
     outcome = run_jobs(engine(), [small("copy"), small("parity"), small("unique_set")], time_limit_s=1e-9)
-    assert (outcome.ending, outcome.count("queued")) == ("time limit", 3), "none of them began"
+    assert (outcome.ending, count(outcome, "queued")) == (
+        "time limit",
+        3,
+    ), "none of them began"
     with pytest.raises(InputError, match="the time limit must be above 0 seconds"):
         run_jobs(engine(), [small("copy")], time_limit_s=0)
 
@@ -248,7 +251,9 @@ def test_chaos(small, engine, tmp_path: Path) -> None:
     for job in batch:
         train(job.config, tmp_path / "alone" / job.name)
         same_weights(root / job.name, tmp_path / "alone" / job.name)
-        assert rows(job) == results.make(tmp_path / "alone" / job.name, FEW, torch.device("cpu"))["rows"]
+        assert (
+            rows(job) == worker.make_result(tmp_path / "alone" / job.name, FEW, torch.device("cpu"))["rows"]
+        )
 
 
 # --- the registry ------------------------------------------------------------------------------------------
@@ -256,8 +261,9 @@ def test_engines_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert isinstance(backends.start("local", tmp_path, BackendOptions(device="cpu")), Local)
     with pytest.raises(InputError, match="unknown engine 'cloud'; the engines are local"):
         backends.start("cloud", tmp_path)
-    row = BackendEntry("looped.experiments.backends.cloud", "Cloud", "cloud_nine", "cloud")
-    monkeypatch.setitem(backends.BACKENDS, "cloud", row)
+    (tmp_path / "cloud_engine.py").write_text("import cloud_nine\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(backends.BACKENDS, "cloud", "cloud_engine:Cloud")
     with pytest.raises(InputError, match=r"needs the package cloud_nine: pip install 'looped\[cloud\]'"):
         backends.start("cloud", tmp_path)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import looped.zoo as zoo
-from looped.evaluation.length_sweep.record import SweepRecord
-from looped.experiments import paper, queue, results
+from looped.evaluation.length_sweep import SweepRecord
+from looped.experiments import paper, queue
 from looped.experiments.plan import MeasurementPlan, RunSpec
 from looped.serial import to_json
 
@@ -33,7 +33,7 @@ def test_a_job_in_its_old_words(tmp_path: Path) -> None:
     (found,), problems = queue.jobs_in(tmp_path)
     assert (found.config, found.plans, problems) == (run.config, (MeasurementPlan((2, 4), samples=20),), [])
     assert queue.status_of(tmp_path, found).state == "queued"
-    assert queue.result_files(found)[0].name == f"{run.folder}.{found.plans[0].name}.json"
+    assert found.result_files[0].name == f"{run.folder}.{found.plans[0].name}.json"
 
 
 @pytest.mark.parametrize("figure", [*paper.FIGURES, *paper.BEYOND])
@@ -42,8 +42,8 @@ def test_published_results_are_those_of_their_figure(figure: str) -> None:
     found = 0
     for planned in paper.rows([paper.get(figure)]):
         plan = planned.plan.fit(planned.run)
-        file = results.file_of(ROOT / "results" / "archive" / "first-start", planned.run.folder, plan)
-        found += bool(results.read(file, planned.run.config, plan))
+        file = queue.result_file(ROOT / "results" / "archive" / "first-start", planned.run.folder, plan)
+        found += bool(queue.read_result(file, planned.run.config, plan))
     assert found > 0 or figure in paper.BEYOND
 
 

@@ -50,7 +50,7 @@ def test_the_rules_are_compared_on_the_method_alone() -> None:
 
 
 def test_figures_share_their_runs() -> None:
-    rows = paper.rows(list(paper.FIGURES.values()))
+    rows = paper.rows(list(map(paper.get, paper.FIGURES)))
     shared = paper.by_run(rows)
     assert len(shared) == 8 * len(tasks.TASKS)
     assert len({run.folder for run in shared}) == len(shared)

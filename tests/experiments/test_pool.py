@@ -10,7 +10,7 @@ import torch
 from forked import FEW
 
 from looped import checkpoints
-from looped.experiments import queue, results
+from looped.experiments import queue, worker
 from looped.experiments.backends import KILLS, LOST, Backend, BackendOptions, WorkerEnd
 from looped.experiments.plan import MeasurementPlan
 from looped.experiments.queue import Job, Status
@@ -22,24 +22,24 @@ MANY = MeasurementPlan(tuple(range(1, 2 * KILLS)), samples=2)
 class OneByOne(Backend):
     """Starts one worker at a time, which does what it is told and is gone at the next look."""
 
-    def __init__(self, root: Path, work: Callable[[], int], workers: int = 1) -> None:
+    def __init__(self, root: Path, work: Callable[[], int], at_once: int = 1) -> None:
         super().__init__(root, BackendOptions())
-        self.work, self.workers, self.deaths = work, workers, 0
+        self.work, self.at_once, self.deaths = work, at_once, 0
 
     def room(self) -> int:
-        return self.workers - len(self._started())
+        return self.at_once - len(self.workers)
 
-    def start(self, names: Sequence[str]) -> Sequence[str]:
-        return names
+    def start(self, names: Sequence[str]) -> dict[str, None]:
+        return dict.fromkeys(names)
 
     def ended(self) -> dict[str, WorkerEnd]:
-        ends = {name: WorkerEnd(self.work()) for name in self._started()}
+        ends = {name: WorkerEnd(self.work()) for name in self.workers}
         self.deaths += len(ends)
         return ends
 
-    def request_stop(self, names: Sequence[str]) -> None: ...
+    def request_stop(self) -> None: ...
 
-    def release(self, names: Sequence[str]) -> None: ...
+    def release(self) -> None: ...
 
 
 @pytest.fixture
@@ -54,17 +54,17 @@ def part_of(root: Path, job: Job, plan: MeasurementPlan) -> Path:
 def measure(root: Path, job: Job, plan: MeasurementPlan, most: int) -> int:
     """Measures so many more lengths and is killed, unless that was all."""
     part = part_of(root, job, plan)
-    known = results.kept_lengths(part)
+    known = queue.kept_lengths(part)
 
     def killed() -> None:
-        if results.kept_lengths(part) == known + most < len(plan.lengths):
+        if queue.kept_lengths(part) == known + most < len(plan.lengths):
             raise KeyboardInterrupt
 
     try:
-        result = results.make(root / job.name, plan, torch.device("cpu"), killed, part)
+        result = worker.make_result(root / job.name, plan, torch.device("cpu"), killed, part)
     except KeyboardInterrupt:
         return LOST
-    checkpoints.write_json(results.file_of(Path(job.results), job.name, plan), result)
+    checkpoints.write_json(queue.result_file(Path(job.results), job.name, plan), result)
     part.unlink()
     return LOST
 

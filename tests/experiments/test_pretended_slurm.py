@@ -60,6 +60,11 @@ def submitted(tmp_path: Path, batch, options: BackendOptions | None = None) -> S
     return engine
 
 
+def ids(engine: Slurm) -> dict[str, str]:
+    """The task of each started job."""
+    return {name: task for name, (task, _) in engine.workers.items()}
+
+
 def states(engine: Slurm) -> list[tuple[str, str]]:
     return [(status.state, status.reason) for status in engine.poll()]
 
@@ -115,7 +120,7 @@ def test_a_task_that_was_lost_is_submitted_again_and_one_cancelled_by_hand_is_no
         ("queued", "gone from Slurm's queue"),
     ]
     assert "--array=0-1" in fake.heard("sbatch.words")
-    assert engine._ids == {three[2].name: "13_0", three[0].name: "13_1"}
+    assert ids(engine) == {three[2].name: "13_0", three[0].name: "13_1"}
 
 
 def test_exit_statuses_are_judged_as_everywhere(fake: Fake, three, tmp_path: Path) -> None:
@@ -144,7 +149,7 @@ def test_a_later_driver_finds_the_array_and_what_is_over_counts_no_more(
     fake.says("number", "20")
     second = submitted(tmp_path, three)
     assert [state for state, _ in states(second)] == ["running", "queued", "queued"]
-    assert second._ids == {three[0].name: "12_0", three[1].name: "12_1", three[2].name: "20_0"}
+    assert ids(second) == {three[0].name: "12_0", three[1].name: "12_1", three[2].name: "20_0"}
     assert "--array=0-0" in fake.heard("sbatch.words")
 
 
@@ -154,7 +159,7 @@ def test_what_a_driver_left_may_be_anything(fake: Fake, three, tmp_path: Path, l
     os.mkfifo(path) if left is None else path.write_bytes(left)
     fake.says("queue", "12_0 RUNNING 0 None")
     engine = submitted(tmp_path, three)
-    assert engine._ids == {}
+    assert ids(engine) == {}
 
 
 def test_a_slurm_that_does_not_answer_is_waited_for(fake: Fake, three, tmp_path: Path) -> None:
@@ -175,7 +180,7 @@ def test_a_slurm_that_does_not_answer_is_waited_for(fake: Fake, three, tmp_path:
     (fake.folder / "refused").unlink()
     time.sleep(0.01)
     engine.poll()
-    assert three[0].name in engine._ids
+    assert three[0].name in ids(engine)
 
 
 def test_a_slurm_that_refuses_all_is_one_sentence(fake: Fake, three, tmp_path: Path) -> None:
@@ -198,7 +203,7 @@ def test_many_runs_are_several_arrays(
     engine.poll()
     fake.says("number", "13")
     engine.poll()
-    assert sorted(engine._ids.values()) == ["12_0", "12_1", "13_0"]
+    assert sorted(ids(engine).values()) == ["12_0", "12_1", "13_0"]
 
 
 @pytest.mark.parametrize(
@@ -228,12 +233,16 @@ def test_what_squeue_says(line: str, end: WorkerEnd | None) -> None:
             BackendOptions(sbatch=("--partition gpu",)),
             "--sbatch takes an option of sbatch such as partition=gpu",
         ),
-        (BackendOptions(device="cuda:1"), "Slurm chooses the GPU of a run itself"),
     ],
 )
 def test_bad_options_of_slurm(options: BackendOptions, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         sbatch_words(options)
+
+
+def test_slurm_chooses_the_gpu(fake: Fake, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Slurm chooses the GPU of a run itself"):
+        start("slurm", tmp_path, BackendOptions(device="cuda:1"))
 
 
 def test_gpus_asked_for_by_hand_are_not_asked_for_twice() -> None:

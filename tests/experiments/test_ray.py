@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import twelve
+from forked import count
 
 from looped import files, runs
 from looped.experiments import queue
@@ -62,7 +63,7 @@ def test_twelve_runs_with_a_lost_node_end_as_on_local(tmp_path: Path, nodes: Nod
     batch, root = twelve.batch(tmp_path / "ray", STEPS), tmp_path / "ray" / "runs"
     loser = Loser(root, nodes)
     outcome = run_jobs(start("ray", root, nodes.options), batch, listener=loser)
-    assert (outcome.ending, outcome.count("done")) == ("complete", 12)
+    assert (outcome.ending, count(outcome, "done")) == ("complete", 12)
     assert loser.lost
     assert any("lost" in reason for reason in loser.reasons), loser.reasons
     logs = "".join(path.read_text() for path in (root / ".jobs").glob("*.log"))

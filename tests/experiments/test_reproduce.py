@@ -11,7 +11,6 @@ import pytest
 from forked import SMALL
 
 from looped.experiments import backends
-from looped.experiments.backends import BackendEntry
 
 Cli = Callable[..., tuple[int, str, str]]
 SETS = [word for assignment in SMALL for word in ("--set", assignment)]
@@ -28,7 +27,7 @@ FIGURE = {
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything goes below a temporary folder; workers are forks."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(backends.BACKENDS, "local", BackendEntry("forked", "Forked"))
+    monkeypatch.setitem(backends.BACKENDS, "local", "forked:Forked")
 
 
 def words(figure: str, *more: str) -> list[str]:
@@ -179,6 +178,6 @@ def test_a_machine_without_matplotlib_leaves_the_drawing_out(
     made = json.loads(out)
     assert (code, made["ending"], made["drawn"]) == (0, "complete", [])
     assert "matplotlib is not installed here" in err
-    monkeypatch.setitem(backends.BACKENDS, "local", BackendEntry("nowhere", "Nowhere"))
+    monkeypatch.setitem(backends.BACKENDS, "local", "nowhere:Nowhere")
     code, out, _ = cli(*words("stopping"), "--json")
     assert (code, len(json.loads(out)["drawn"])) == (0, 2), "everything was there"

@@ -14,8 +14,9 @@ from forked import FEW
 from looped import checkpoints, runs
 from looped.errors import InputError
 from looped.evaluation import loading, stopping
+from looped.evaluation import measure as measuring
 from looped.evaluation.measure import length_grid, measure
-from looped.experiments import results
+from looped.experiments import queue, worker
 from looped.experiments.plan import MeasurementPlan
 from looped.training.config import TrainConfig
 from looped.training.recipes import from_program, make
@@ -38,11 +39,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainConfig
 
 def test_there_and_back(trained, tmp_path: Path) -> None:
     folder, config = trained
-    path = results.file_of(tmp_path / "results", "small", FEW)
-    assert results.read(path, config, FEW) is None
-    made = results.make(folder, FEW, CPU)
+    path = queue.result_file(tmp_path / "results", "small", FEW)
+    assert queue.read_result(path, config, FEW) is None
+    made = worker.make_result(folder, FEW, CPU)
     checkpoints.write_json(path, made)
-    assert results.read(path, config, FEW) == made["rows"]
+    assert queue.read_result(path, config, FEW) == made["rows"]
     assert path.name == f"small.{FEW.name}.json"
     assert set(made["provenance"]) >= {"looped", "commit", "device", "torch", "wall_seconds", "plan", "runs"}
     assert [(row["length"], row["stop"], row["seed"]) for row in made["rows"]] == [
@@ -65,9 +66,9 @@ def test_a_model_that_needs_float64_is_measured_in_it(tmp_path: Path) -> None:
 
 def test_products_as_in_training(trained) -> None:
     folder, config = trained
-    made = results.make(folder, replace(FEW, precision="trained"), CPU)
+    made = worker.make_result(folder, replace(FEW, precision="trained"), CPU)
     assert made["provenance"]["precision"] == "fp32"
-    assert made["rows"] == results.make(folder, FEW, CPU)["rows"], "on a CPU they are in fp32"
+    assert made["rows"] == worker.make_result(folder, FEW, CPU)["rows"], "on a CPU they are in fp32"
     gpu = torch.device("cuda")
     assert loading.precision_of(config, gpu, "trained") == torch.bfloat16
     assert loading.precision_of(replace(config, products="fp32"), gpu, "trained") == torch.float32
@@ -89,15 +90,17 @@ def test_evaluate_gives_the_same_rows(trained, cli) -> None:
         "cpu",
         "--json",
     ]
-    assert json.loads(cli("evaluate", folder, *words)[1])["rows"] == results.make(folder, FEW, CPU)["rows"]
+    assert (
+        json.loads(cli("evaluate", folder, *words)[1])["rows"] == worker.make_result(folder, FEW, CPU)["rows"]
+    )
 
 
 def test_a_measurement_goes_on_where_it_was_stopped(trained, tmp_path: Path, monkeypatch) -> None:
     folder, _ = trained
     part, plan = tmp_path / "x.part", replace(FEW, families=("uniform", "zeros"))
-    whole = results.make(folder, plan, CPU)["rows"]
+    whole = worker.make_result(folder, plan, CPU)["rows"]
     measured: list[int] = []
-    plain = results.measure
+    plain = measuring.measure
 
     def measure(subject, lengths, *words, **more):
         measured.extend(lengths)
@@ -107,10 +110,10 @@ def test_a_measurement_goes_on_where_it_was_stopped(trained, tmp_path: Path, mon
         if len(measured) == 4:  # in the middle of the last one
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(results, "measure", measure)
+    monkeypatch.setattr(measuring, "measure", measure)
     with pytest.raises(KeyboardInterrupt):
-        results.make(folder, plan, CPU, stop, part)
-    assert results.make(folder, plan, CPU, part=part)["rows"] == whole
+        worker.make_result(folder, plan, CPU, stop, part)
+    assert worker.make_result(folder, plan, CPU, part=part)["rows"] == whole
     assert measured == [2, 4, 2, 4, 4], "each length of each family once, and again what was not whole"
     for damage in (
         b"",
@@ -123,7 +126,7 @@ def test_a_measurement_goes_on_where_it_was_stopped(trained, tmp_path: Path, mon
     ):
         measured.clear()
         part.write_bytes(damage)
-        assert results.make(folder, plan, CPU, part=part)["rows"] == whole
+        assert worker.make_result(folder, plan, CPU, part=part)["rows"] == whole
         assert measured == [2, 4, 2, 4], "what cannot be trusted is measured again"
 
 
@@ -138,12 +141,12 @@ def test_seeds_of_different_steps_are_not_measured_together(trained, tmp_path: P
     with pytest.raises(
         InputError, match=rf"saved at step {late.step} and \S+ at {late.step + 7}: go on training"
     ):
-        results.make(mixed, FEW, CPU)
+        worker.make_result(mixed, FEW, CPU)
 
 
 def test_the_curve_over_steps(trained) -> None:
     folder, _ = trained
-    rows = results.make(folder, MeasurementPlan((3,), "steps", samples=30), CPU)["rows"]
+    rows = worker.make_result(folder, MeasurementPlan((3,), "steps", samples=30), CPU)["rows"]
     assert [(row["seed"], row["step"]) for row in rows] == [(seed, t) for seed in (0, 5) for t in range(1, 7)]
     subject = loading.load(folder, CPU).subject
     grid = length_grid(subject, 3, 30, seed=0, max_steps=6)
@@ -160,11 +163,11 @@ def test_the_curve_over_steps(trained) -> None:
 def test_a_result_of_something_else_is_refused(trained, tmp_path: Path) -> None:
     folder, config = trained
     path = tmp_path / "x.json"
-    checkpoints.write_json(path, results.make(folder, FEW, CPU))
+    checkpoints.write_json(path, worker.make_result(folder, FEW, CPU))
     with pytest.raises(InputError, match=r"x\.json is a result of another configuration \(steps: 30 → 31\)"):
-        results.read(path, replace(config, steps=31), FEW)
+        queue.read_result(path, replace(config, steps=31), FEW)
     with pytest.raises(InputError, match="is a result of another plan"):
-        results.read(path, config, replace(FEW, samples=21))
+        queue.read_result(path, config, replace(FEW, samples=21))
 
 
 @pytest.mark.parametrize(
@@ -183,7 +186,7 @@ def test_a_result_of_something_else_is_refused(trained, tmp_path: Path) -> None:
 def test_damaged_results_are_named(trained, tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(InputError, match=complaint):
-        results.read(tmp_path / "x.json", trained[1], FEW)
+        queue.read_result(tmp_path / "x.json", trained[1], FEW)
 
 
 def test_plans_are_told_apart_by_name() -> None:

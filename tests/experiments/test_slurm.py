@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import slurm_node
 import twelve
+from forked import count
 
 from looped import files, runs
 from looped.experiments import queue
@@ -72,7 +73,7 @@ def test_twelve_runs_with_a_requeue_end_as_on_local(tmp_path: Path) -> None:
     batch, root, before = twelve.batch(tmp_path / "slurm", STEPS), tmp_path / "slurm" / "runs", submitted()
     requeuer = Requeuer(root)
     outcome = run_jobs(start("slurm", root, OPTIONS), batch, listener=requeuer)
-    assert (outcome.ending, outcome.count("done")) == ("complete", 12)
+    assert (outcome.ending, count(outcome, "done")) == ("complete", 12)
     assert "Restarts=1" in control("show", "job", requeuer.task).stdout
     logs = "".join(path.read_text() for path in (root / ".jobs").glob("*.log"))
     assert logs.count("going on after step") == 1

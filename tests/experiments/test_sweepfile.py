@@ -12,7 +12,7 @@ from looped.errors import InputError
 from looped.evaluation.stopping import NOT_SAID
 from looped.experiments import plan
 from looped.experiments.plan import parse_sweep, read_sweep
-from looped.training import start
+from looped.training import recipes
 
 COPY = {"task": "copy"}
 TABLE = {"model.positions": "learned", "model.max_positions": 64}
@@ -163,9 +163,9 @@ def test_what_can_be_done_is_not_refused(data: object) -> None:
 
 
 def test_a_compiled_start_in_its_own_architecture_is_no_fault() -> None:
-    shape = {f"model.{name}": value for name, value in serial.to_json(start.architecture("copy")).items()}
+    shape = {f"model.{name}": value for name, value in serial.to_json(recipes.architecture("copy")).items()}
     run = {"task": "copy", "method": "fop-loop-adaptive-wo", "set": {**shape, "init": "compiled", "noise": 0}}
-    assert parse_sweep([run], "x").runs[0].config.model == start.architecture("copy")
+    assert parse_sweep([run], "x").runs[0].config.model == recipes.architecture("copy")
 
 
 @pytest.mark.parametrize(

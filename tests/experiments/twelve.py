@@ -9,7 +9,7 @@ import torch
 from forked import FEW, SMALL, Forked
 
 from looped import runs
-from looped.experiments import results
+from looped.experiments import queue
 from looped.experiments.backends import BackendOptions, run_jobs
 from looped.experiments.plan import RunSpec
 from looped.experiments.queue import Job
@@ -46,6 +46,6 @@ def outcome(folder: Path, jobs: list[Job]) -> dict[str, object]:
         seeds = [runs.load_seed(path) for path in runs.seed_files(folder / "runs" / job.name)]
         assert [seed.step for seed in seeds] == [job.config.steps] * 2
         assert all(torch.isfinite(seed.row).all() for seed in seeds)
-        rows = json.loads(results.file_of(Path(job.results), job.name, FEW).read_text())["rows"]
+        rows = json.loads(queue.result_file(Path(job.results), job.name, FEW).read_text())["rows"]
         found[job.name] = [seed.row.numpy().tobytes() for seed in seeds], rows
     return found

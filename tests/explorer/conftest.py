@@ -17,9 +17,9 @@ import pytest
 import torch
 from running_server import PATIENCE, Running
 
-from looped.explorer import app, models
+from looped.explorer import app, queries
 from looped.explorer.app import Explorer
-from looped.explorer.models import ModelRegistry
+from looped.explorer.queries import ModelRegistry
 from looped.explorer.security import Token
 from looped.model.weights import Layout
 from looped.runs import Run
@@ -45,7 +45,7 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def registry(untrained: Path) -> ModelRegistry:
-    return models.all_models([untrained], shipped=())
+    return queries.all_models([untrained], shipped=())
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +61,6 @@ def running(registry: ModelRegistry) -> Iterator[Running]:
     yield Running(app.address(bound), bound.getsockname()[1], explorer, token)
     server.should_exit = True
     thread.join(timeout=10)
-    explorer.pool.close()
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,7 @@ from running_server import Running
 
 from looped import tasks
 from looped.explorer import app, queries, security
-from looped.explorer.models import read_query
-from looped.explorer.queries import WatchedLoop
+from looped.explorer.queries import WatchedLoop, read_query
 from looped.explorer.security import LIMITS, STRANGER, BoundedConnection, Token
 
 JSON = {"content-type": "application/json"}
@@ -286,7 +285,7 @@ def test_a_refusal_is_a_sentence(running: Running) -> None:
 def test_a_body_that_does_not_come_is_not_waited_for(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running.explorer, "limits", replace(LIMITS, body_seconds=0.2))
+    monkeypatch.setattr(app, "LIMITS", replace(LIMITS, body_seconds=0.2))
     with socket.create_connection(("127.0.0.1", running.port), timeout=20) as client:
         client.sendall(_known(running, _post("/api/run", b"{}"))[:-1])
         assert b" 408 " in client.recv(4096)

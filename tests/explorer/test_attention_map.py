@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from looped.explorer import queries
-from looped.explorer.models import ModelRegistry, read_query
+from looped.explorer.queries import ModelRegistry, read_query
 from looped.fast import layer_ops
 from looped.fast.stacked import StackedTransformer
 

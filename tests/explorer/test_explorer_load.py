@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from running_server import Running
 
@@ -13,7 +11,7 @@ from benchmarks import explorer_load
 @pytest.mark.slow
 def test_a_hundred_clients_at_once_are_all_served(running: Running) -> None:
     at = explorer_load.ExplorerAddress("127.0.0.1", running.port, explorer_load.cookie(running.page))
-    result = asyncio.run(explorer_load.put_under_load(at, 100, 2.0))
+    result = explorer_load.put_under_load(at, 100, 2.0)
     assert result.failures == []
     assert len(result.all) >= 100
     assert running.explorer.pool.waiting == 0

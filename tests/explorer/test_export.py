@@ -20,9 +20,8 @@ from running_server import PATIENCE, PHONE, SETTLED
 from looped import registry, tasks
 from looped.cli import main
 from looped.errors import InputError
-from looped.explorer import export, models
-from looped.explorer.models import Model, ModelRegistry, read_query
-from looped.explorer.queries import WatchedLoop
+from looped.explorer import export, queries
+from looped.explorer.queries import Model, ModelRegistry, WatchedLoop, read_query
 from looped.model.weights import Layout
 from looped.runs import Run
 from looped.training import recipes
@@ -178,8 +177,8 @@ def odd_models(tmp_path_factory: pytest.TempPathFactory) -> ModelRegistry:
         with Run(folder / name, config) as run:
             flat = 0.2 * torch.randn(Layout(config.model).size, generator=torch.Generator().manual_seed(1))
             run.save_seed(0, flat, 10)
-        found.append(models.named_model(str(folder / name)))
-    return ModelRegistry([*found, models.named_model("copy-compiled")])
+        found.append(queries.named_model(str(folder / name)))
+    return ModelRegistry([*found, queries.named_model("copy-compiled")])
 
 
 @pytest.mark.slow
@@ -392,7 +391,7 @@ def test_a_task_of_the_users_own_is_refused(cli: Callable[..., Any], tmp_path: P
         def solve(self, question: list[str]) -> list[str]:
             return question[::-1]
 
-    model = models.named_model("copy-long")
+    model = queries.named_model("copy-long")
     own = replace(model, solver=replace(model.solver, task=Turned()))
     with pytest.raises(InputError, match="turned is a task of your own"):
         export.write(tmp_path / "site", ModelRegistry([own]))

@@ -8,8 +8,8 @@ import pytest
 import looped.zoo as zoo
 from looped import solve, tasks
 from looped.errors import InputError
-from looped.explorer import models
-from looped.explorer.models import ModelRegistry
+from looped.explorer import queries
+from looped.explorer.queries import ModelRegistry
 from looped.explorer.security import Limits
 from looped.tasks import Task
 
@@ -53,14 +53,14 @@ def test_the_longest_question_keeps_row_and_steps_within_bounds(registry: ModelR
 
 
 def test_the_first_model_of_a_task_is_the_one_that_load_gives() -> None:
-    stocked = models.all_models()
+    stocked = queries.all_models()
     for task in tasks.TASKS:
         first = next(key for key in stocked if stocked[key].solver.task.name == task)
         assert first == solve.load(task).name
 
 
 def test_a_task_is_described_with_a_worked_example() -> None:
-    told = models.describe_task(tasks.get("multiplication"))
+    told = queries.describe_task(tasks.get("multiplication"))
     assert (told["example"], told["solved"], told["meaning"]) == (
         "11*110",
         "01001",
@@ -77,12 +77,12 @@ def test_a_sentence_of_a_task_of_ones_own_is_told_without_its_full_stop() -> Non
         def solve(self, question: list[str]) -> list[str]:
             return question[-1:]
 
-    told = models.describe_task(Last())
+    told = queries.describe_task(Last())
     assert (told["summary"], told["solved"]) == ("The last bit", str(told["example"])[-1])
 
 
 def test_every_shipped_model_can_be_asked_and_tells_what_was_measured() -> None:
-    stocked = models.all_models()
+    stocked = queries.all_models()
     assert stocked.problems == ()
     for name in zoo.names():
         told = stocked[name].describe()
@@ -96,7 +96,7 @@ def test_a_shipped_file_that_is_damaged_is_left_out_and_named(
 ) -> None:
     (tmp_path / "copy-x.safetensors").write_bytes(b"nothing")
     monkeypatch.setattr(zoo, "FOLDER", tmp_path)
-    stocked = models.all_models()
+    stocked = queries.all_models()
     assert "copy-x" not in stocked
     assert len(stocked.problems) == 1
 
@@ -110,11 +110,11 @@ def test_two_models_of_one_name_are_refused(registry: ModelRegistry) -> None:
 def test_a_given_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(InputError, match="damaged"):
-        models.all_models([tmp_path / "model.safetensors"])
+        queries.all_models([tmp_path / "model.safetensors"])
     with pytest.raises(InputError, match="there is no model"):
-        models.all_models([tmp_path / "absent.safetensors"])
+        queries.all_models([tmp_path / "absent.safetensors"])
 
 
 def test_a_file_of_any_name_goes_by_it(untrained: Path, tmp_path: Path) -> None:
     shutil.copy(untrained / "seed-0.safetensors", tmp_path / "mine.safetensors")
-    assert next(iter(models.all_models([tmp_path / "mine.safetensors"]))) == "mine"
+    assert next(iter(queries.all_models([tmp_path / "mine.safetensors"]))) == "mine"

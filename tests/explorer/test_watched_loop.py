@@ -12,9 +12,8 @@ from looped import tasks
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.evaluation.rollout import unroll_grid
-from looped.explorer import models
-from looped.explorer.models import ModelRegistry, read_query
-from looped.explorer.queries import TOP, LoopStep, WatchedLoop
+from looped.explorer import queries
+from looped.explorer.queries import TOP, LoopStep, ModelRegistry, WatchedLoop, read_query
 from looped.explorer.security import Limits
 from looped.model.weights import Layout
 from looped.runs import Run
@@ -63,7 +62,7 @@ def test_a_learned_halting_head_is_followed(tmp_path: Path, halting: str) -> Non
     with Run(tmp_path / "run", config) as run:
         layout = Layout(config.model)
         run.save_seed(0, 0.2 * torch.randn(layout.size, generator=torch.Generator().manual_seed(1)), 1)
-    registry = models.all_models([tmp_path / "run"], shipped=())
+    registry = queries.all_models([tmp_path / "run"], shipped=())
     watch, steps = watched(registry, "run:seed-0", "101101", 3.0)
     solver = registry["run:seed-0"].solver
     grid = unroll_grid(solver.model, solver.weights, watch.batch, len(steps), motion=True)
@@ -79,7 +78,7 @@ def test_a_method_of_fixed_depth_shows_its_own_steps_and_no_rule_but_the_oracle(
     config = recipes.make("parity", "fop-loop-fixed", "quick", (3,))
     with Run(tmp_path / "run", config) as run:
         run.save_seed(3, 0.1 * torch.randn(Layout(config.model).size), 1)
-    watch, steps = watched(models.all_models([tmp_path / "run"], shipped=()), "run:seed-3", "1101", 3.0)
+    watch, steps = watched(queries.all_models([tmp_path / "run"], shipped=()), "run:seed-3", "1101", 3.0)
     assert len(steps) == config.max_length
     assert [rule["name"] for rule in watch.rules()] == ["oracle"]
 
@@ -89,7 +88,7 @@ def test_a_method_that_decodes_token_by_token_is_refused(tmp_path: Path) -> None
     with Run(tmp_path / "run", config) as run:
         run.save_seed(0, torch.zeros(Layout(config.model).size), 1)
     with pytest.raises(InputError, match="ntp-loop decodes token by token and has no loop to watch"):
-        models.all_models([tmp_path / "run"], shipped=())
+        queries.all_models([tmp_path / "run"], shipped=())
 
 
 def test_a_rule_that_never_stops_says_so(registry: ModelRegistry) -> None:

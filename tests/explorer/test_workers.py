@@ -21,7 +21,6 @@ def test_a_newcomer_is_turned_away_from_a_full_house_and_nobody_else() -> None:
         gate.set()
         assert await asyncio.gather(*first, going_on) == [True] * 3
         assert turns.waiting == 0
-        turns.close()
 
     asyncio.run(scene())
 
@@ -38,7 +37,6 @@ def test_whoever_is_called_off_leaves_the_queue() -> None:
         await asyncio.gather(*busy)
         await turns.take(lambda: done.append("after"))
         assert done == ["after"]
-        turns.close()
 
     asyncio.run(scene())
 
@@ -48,7 +46,6 @@ def test_an_error_reaches_who_asked() -> None:
         turns = WorkerPool(1)
         with pytest.raises(ZeroDivisionError):
             await turns.take(lambda: 1 // 0)
-        turns.close()
 
     asyncio.run(scene())
 
@@ -62,6 +59,5 @@ def test_light_work_waits_for_no_question() -> None:
         assert not heavy.done()
         gate.set()
         await heavy
-        turns.close()
 
     asyncio.run(scene())

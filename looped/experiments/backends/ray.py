@@ -1,9 +1,9 @@
 """The engine for a Ray cluster: one Ray task for each job, on whatever node has a GPU or a core free.
 
 Ray places the tasks and tells when a node is lost; when to try again is decided as for every backend, so
-Ray's own retries are off. A task starts a worker as a child (`child.py`). The folder of the runs must be one
-that all nodes share, under the same path, and the package must be installed on each. Ray passes the words of a
-command between its processes; no pickle is ever written to the folders.
+Ray's own retries are off. A task starts a worker as a child (`run_worker`). The folder of the runs must be one that
+all nodes share, under the same path, and the package must be installed on each. Ray passes the words of a command
+between its processes; no pickle is ever written to the folders.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import math
 import os
 import secrets
+import signal
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,13 +24,11 @@ from ray import exceptions as lost
 
 from looped import devices
 from looped.errors import InputError
-from looped.experiments import child, queue
+from looped.experiments import backends, queue
 from looped.experiments.backends import LOST, Backend, BackendOptions, WorkerEnd
 from looped.experiments.worker import CRASHED
 
-MANY = 10_000  # tasks that may wait in Ray
 KNOCK_S = 5.0
-STOPPED = 143  # the status of a worker that was asked to stop
 
 
 class Ray(Backend):
@@ -37,55 +36,47 @@ class Ray(Backend):
 
     def __init__(self, root: Path, options: BackendOptions) -> None:
         super().__init__(root.resolve(), options)
-        if options.device not in ("auto", "cpu", "cuda"):
-            raise InputError(
-                f"Ray chooses the GPU of a run itself: the device is auto, cpu or cuda, not {options.device!r}"
-            )
         address = options.address or os.environ.get("RAY_ADDRESS", "")
         if not address:
             devices.find(options.device)  # a cluster on this machine has what this machine has
-        connect(address, options.workers, child.safe_path(root))
+        connect(address, options.workers, backends.safe_path(root))
         self.share = share(options, ray.cluster_resources().get("GPU", 0.0))
-        self._refs: dict[str, Any] = {}
         self._stop_request = queue.queue_file(self.root, f"_stop-{secrets.token_hex(8)}")  # of this driver
 
-    def room(self) -> int:
-        """Ray queues what has no room; only an upper bound on workers is kept here."""
-        return (self.options.workers or MANY) - len(self._refs)
-
-    def start(self, names: Sequence[str]) -> Sequence[str]:
+    def start(self, names: Sequence[str]) -> dict[str, Any]:
         """A task for each."""
         device = "cuda" if "num_gpus" in self.share else "cpu"
         # By value: Ray searches the driver's current folder first, where a folder `looped` may lie.
-        ray.cloudpickle.register_pickle_by_value(child)
-        task = ray.remote(child.run_worker)
+        ray.cloudpickle.register_pickle_by_value(backends)
+        task = ray.remote(backends.run_worker)
+        refs = {}
         for name in names:
             log = str(queue.queue_file(self.root, f"{name}.log"))
             placed = task.options(name=name, max_retries=0, **self.share)
             words = self.worker_words(name, device)
-            self._refs[name] = placed.remote(words, log, str(Path.cwd()), str(self._stop_request))
-        return names
+            refs[name] = placed.remote(words, log, str(Path.cwd()), str(self._stop_request))
+        return refs
 
     def ended(self) -> dict[str, WorkerEnd]:
         """Tasks that returned, and those that are lost."""
-        if not self._refs:
+        if not self.workers:
             return {}
-        names = {ref: name for name, ref in self._refs.items()}
+        names = {ref: name for name, ref in self.workers.items()}
         ready, _ = ray.wait(list(names), num_returns=len(names), timeout=0)
-        return {names[ref]: _end(self._refs.pop(names[ref])) for ref in ready}
+        return {names[ref]: _end(ref) for ref in ready}
 
-    def request_stop(self, names: Sequence[str]) -> None:
+    def request_stop(self) -> None:
         """Tasks that run see the stop file, or an interrupt; those that wait in Ray never start."""
-        if names:
+        if self.workers:
             self._stop_request.touch()
-        for name in names:
-            ray.cancel(self._refs[name], force=False)
+        for ref in self.workers.values():
+            ray.cancel(ref, force=False)
 
-    def release(self, names: Sequence[str]) -> None:
+    def release(self) -> None:
         """Leave the cluster; one that was started here ends."""
-        for name in names:
+        for ref in self.workers.values():
             with contextlib.suppress(lost.RayError):
-                ray.cancel(self._refs[name], force=True)
+                ray.cancel(ref, force=True)
         ray.shutdown()
         self._stop_request.unlink(missing_ok=True)
 
@@ -101,7 +92,7 @@ def connect(address: str, workers: int, path: str) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
     safe = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
     local: dict[str, Any] = {"include_dashboard": False, "num_cpus": workers or None}
-    before = {name: os.environ.get(name) for name in safe}
+    before = dict(os.environ)
     try:
         os.environ.update(safe)  # Ray's own processes take it from here, those of ours from what follows
         ray.init(
@@ -112,11 +103,9 @@ def connect(address: str, workers: int, path: str) -> None:
         why = " ".join(str(error).split())[:200]
         raise InputError(f"no Ray cluster at {address or 'this machine'}: {why}") from None
     finally:
-        for name, old in before.items():
-            if old is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = old
+        for name in safe:
+            del os.environ[name]
+        os.environ.update((name, before[name]) for name in safe if name in before)
 
 
 def _knock(address: str) -> None:
@@ -146,7 +135,7 @@ def _end(ref: Any) -> WorkerEnd:
     try:
         return WorkerEnd(ray.get(ref))
     except lost.TaskCancelledError:
-        return WorkerEnd(STOPPED)
+        return WorkerEnd(128 + signal.SIGTERM)
     except lost.RayTaskError as error:
         return WorkerEnd(CRASHED, " ".join(f"{type(error.cause).__name__}: {error.cause}".split())[:400])
     except lost.OutOfMemoryError:
