@@ -24,7 +24,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -32,17 +32,20 @@ from typing import Annotated, Any, Literal
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
-from looped import batches, checkpoints, devices, serial, tasks
+from benchmarks import recurrent
+from benchmarks.recurrent import CELLS, RecurrentNet, scored
+from looped import batches, checkpoints, devices, runs, serial, tasks
 from looped.batches import Batch
 from looped.cli.arguments import Option, Positional
-from looped.cli.output import note, print_json, print_table
 from looped.errors import InputError
 from looped.evaluation import decode, loading, stopping
 from looped.evaluation.measure import Subject, draw_problems, reach
 from looped.evaluation.stopping import OnlineRule
+from looped.output import note, print_json, print_table
 from looped.result_files import LARGEST, an, fits, is_count, is_positive, is_share, list_of
+from looped.runs import Trained
 from looped.tasks.base import Task
 from looped.tasks.suites.chomsky import TASKS, ChomskyTask
 from looped.training.config import TrainConfig
@@ -52,7 +55,6 @@ from looped.training.trainer import Cadence, train
 Json = dict[str, Any]
 Named = Literal["looped", "fop", "ntp", "lstm", "gru"]
 OURS = {"looped": "fop-loop-adaptive", "fop": "fop", "ntp": "ntp"}  # methods of the package
-CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 RATES = {
     "fop": (1e-4, 3e-4, 1e-3),
     "ntp": (1e-4, 3e-4, 1e-3),
@@ -60,8 +62,7 @@ RATES = {
     "gru": (3e-4, 1e-3, 3e-3),
 }
 CHOOSING = 4  # a rate is tried for this part of the steps
-CHOOSERS = 900  # the first seed that tries a rate: no result is of such a seed
-WIDTH = 256  # of LSTM and GRU, as published
+_CHOOSERS = (900, 901, 902)  # the seeds that try them: no result is of such a seed
 _ROW = {
     "task": an(str), "method": an(str), "recipe": an(str), "seed": is_count, "length": is_positive, "stop": an(str),
     "accuracy": is_share, "token_accuracy": is_share, "samples": is_positive,
@@ -134,18 +135,19 @@ def run(args: ChomskyArgs) -> int:
 def _shown(args: ChomskyArgs, record: SuiteFile) -> int:
     if not record.rows:
         raise InputError(f"there are no rows in {args.out}")
+    in_order = sorted(record.rows, key=lambda row: list(TASKS).index(row["task"]))
     if args.table:
-        print(markdown(scores(record.rows)))
+        print(markdown(scores(in_order)))
     if args.figure:
         from looped import figures  # here: measuring needs no matplotlib
 
         own: dict[str, str] = {}  # the rule of each run: its own comes before the oracle
-        for row in record.rows:
+        for row in in_order:
             own.setdefault(_key(row), row["stop"])
-        kept = [row for row in record.rows if row["stop"] == own[_key(row)]]
+        kept = [row for row in in_order if row["stop"] == own[_key(row)]]
         trained = {run["task"]: run["settings"]["max_length"] for run in record.runs.values()}
         rows = [{**row, "accuracy": row["token_accuracy"]} for row in kept]
-        figure = figures.accuracy_by_length(rows, trained, "token accuracy, the suite's score")
+        figure = figures.accuracy_by_length(rows, trained, "The Chomsky suite", score="token accuracy")
         figures.save(figure, args.figure)
         note(f"wrote {args.figure}")
     return 0
@@ -168,21 +170,30 @@ class SuiteFile:
             self.runs = {each["key"]: each for each in data["provenance"]["runs"]}
             self.facts = {key: value for key, value in data["provenance"].items() if key != "runs"}
 
-    def enter(self, key: str, about: Json) -> None:
-        """Make a run known; rows of another run of that key are dropped."""
-        if key in self.runs and self.runs[key]["settings"] != about["settings"]:
-            self.rows = [row for row in self.rows if _key(row) != key]
-        self.runs[key] = {**self.runs.get(key, {}), "key": key, **about}
+    def enter(self, key: str, about: Json) -> Json:
+        """The entry of a run, which may be changed; rows of a run with other settings are dropped.
 
-    def has(self, key: str, length: int, seeds: int, samples: int) -> bool:
-        """Whether every seed was measured at a length on so many problems."""
+        A run may have been trained with other seeds: they do not depend on each other, and the file keeps all of them.
+        """
+        known: Json = self.runs.get(key, {})
+        if known and _without_seeds(known["settings"]) != _without_seeds(about["settings"]):
+            self.rows = [row for row in self.rows if _key(row) != key]
+            known = {}
+        before = known["settings"]["seeds"] if known else []
+        seeds = {*before, *about["settings"]["seeds"]}
+        self.runs[key] = {**known, "key": key, **about}
+        self.runs[key]["settings"] = {**about["settings"], "seeds": sorted(seeds)}
+        return self.runs[key]
+
+    def lacks(self, key: str, length: int, seeds: Sequence[int], samples: int) -> set[int]:
+        """The seeds that were not measured at a length on so many problems."""
         found = [row for row in self.rows if (_key(row), row["length"]) == (key, length)]
-        return len({row["seed"] for row in found if row["samples"] >= samples}) >= seeds
+        return set(seeds) - {row["seed"] for row in found if row["samples"] >= samples}
 
     def put(self, key: str, rows: Sequence[Json]) -> None:
-        """Add the rows of a length and write the file."""
-        length = rows[0]["length"]
-        self.rows = [row for row in self.rows if (_key(row), row["length"]) != (key, length)]
+        """Add the rows of some seeds at a length and write the file."""
+        new = {(row["seed"], row["length"]) for row in rows}
+        self.rows = [row for row in self.rows if _key(row) != key or (row["seed"], row["length"]) not in new]
         self.rows += rows
         self.write()
 
@@ -199,6 +210,10 @@ class SuiteFile:
 
 def _key(row: Mapping[str, Any]) -> str:
     return f"{row['task']} {row['method']} {row['recipe']}"
+
+
+def _without_seeds(settings: Mapping[str, Any]) -> Json:
+    return {name: value for name, value in settings.items() if name != "seeds"}
 
 
 # --- models that can be asked --------------------------------------------------------------------------------
@@ -236,21 +251,6 @@ class Ours:
             )
 
 
-class RecurrentNet(nn.Module):
-    """One layer of LSTM or GRU between an embedding and a read-out."""
-
-    def __init__(self, cell: str, vocab: int) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(vocab, WIDTH)
-        self.cells = CELLS[cell](WIDTH, WIDTH, batch_first=True)
-        self.readout = nn.Linear(WIDTH, vocab)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Scores [N, L, V] of rows [N, L]."""
-        logits: Tensor = self.readout(self.cells(self.embed(tokens))[0])
-        return logits
-
-
 @dataclass(frozen=True)
 class Recurrent:
     """LSTMs or GRUs, a net a seed."""
@@ -267,13 +267,6 @@ class Recurrent:
             batch = batches.lay_out(problems, task.vocab, task.row_size(length)).to(self.device)
             tokens = torch.stack([net(batch.tokens).argmax(-1) for net in self.nets])
             yield batch, {"oracle": (tokens, torch.zeros(tokens.shape[:2]))}
-
-
-def scored(batch: Batch, eos: int, ended: bool) -> Tensor:
-    """Which positions [N, L] the suite's score counts: the answer's, and the `#` after it where that is part of it."""
-    end = batch.loss_mask & (batch.targets == eos)
-    before = end.long().cumsum(1)
-    return batch.loss_mask & ((before == 0) | (end & (before == 1) & ended))
 
 
 def tested(model: Ours | Recurrent, task: Task, length: int, samples: int) -> dict[str, list[Json]]:
@@ -308,6 +301,11 @@ class OutOfTime(Exception):
     """Raised where the limit has passed."""
 
 
+def _alone(config: TrainConfig, seed: int) -> TrainConfig:
+    """The same run of one of its seeds."""
+    return replace(config, seeds=(seed,), lr=(config.seed_lrs[config.seeds.index(seed)],))
+
+
 class SuiteBench:
     """One call: what is asked for, until when, and where it goes."""
 
@@ -315,6 +313,7 @@ class SuiteBench:
         self.args, self.record, self.lengths = args, record, lengths
         self.device = devices.pick(args.device)
         self.until = time.monotonic() + args.limit
+        self.spent = 0.0  # seconds of training, of the run at hand
         record.facts = {**devices.facts(self.device), "definition": "see benchmarks/chomsky.py"}
 
     def measure(self, task: str, method: Named) -> bool:
@@ -328,66 +327,75 @@ class SuiteBench:
     def _measure(self, task: Task, method: Named) -> None:
         args, own = self.args, OURS.get(method, method)
         config = self._config(task.name, method)
-        settings = serial.to_json(config)
-        key = _key({"task": task.name, "method": own, "recipe": args.recipe})
-        self.record.enter(
-            key, {"settings": settings, "task": task.name, "method": own, "recipe": args.recipe}
-        )
-        missing = [n for n in self.lengths if not self.record.has(key, n, args.seeds, args.samples)]
-        if not missing:
+        about = {"task": task.name, "method": own, "recipe": args.recipe}
+        key = _key(about)
+        entry = self.record.enter(key, {"settings": serial.to_json(config), **about})
+        lacks = {n: self.record.lacks(key, n, config.seeds, args.samples) for n in self.lengths}
+        seeds = tuple(sorted(set().union(*lacks.values())))
+        if not seeds:
             return
-        began = time.monotonic()
-        model, rate = self._trained(task, method, config)
-        self.record.runs[key] |= {"lr": rate, "train_seconds": round(time.monotonic() - began, 1)}
-        for length in missing:
+        self.spent = 0.0
+        entry |= {name: self.record.facts[name] for name in ("device", "commit", "torch")}
+        try:
+            model = self._trained(task, method, replace(config, seeds=seeds), entry)
+        finally:
+            entry["train_seconds"] = round(entry.get("train_seconds", 0.0) + self.spent, 3)
+            self.record.write()
+        for length in (n for n in self.lengths if lacks[n]):
             self._check_time()
-            about = {
-                "task": task.name,
-                "method": own,
-                "recipe": args.recipe,
-                "length": length,
-                "samples": args.samples,
-            }
             found = tested(model, task, length, args.samples)
             rows = [
-                {**about, "seed": seed, "stop": stop, **row}
+                {**about, "length": length, "samples": args.samples, "seed": seed, "stop": stop, **row}
                 for stop, each in found.items()
-                for seed, row in enumerate(each)
+                for seed, row in zip(seeds, each, strict=True)
             ]
             self.record.put(key, rows)
             best = {stop: max(row["token_accuracy"] for row in each) for stop, each in found.items()}
             note(f"{key}  {length:>4}  " + "  ".join(f"{stop} {value:.4f}" for stop, value in best.items()))
 
     def _config(self, task: str, method: Named) -> TrainConfig:
-        """The recipe's configuration for a method of the package; of lstm and gru, that of the looped one."""
+        """The recipe's configuration for a method of the package; lstm and gru take steps and questions of fop."""
         args = self.args
-        config = make(task, OURS.get(method, "fop-loop-adaptive"), args.recipe, tuple(range(args.seeds)))
+        config = make(task, OURS.get(method, "fop"), args.recipe, tuple(range(args.seeds)))
         if args.steps:
-            shorter = max(1, config.interval * args.steps // config.steps)
-            config = replace(
-                config, steps=args.steps, interval=shorter, warmup=min(config.warmup, args.steps // 4)
+            interval, *dwell = (
+                max(1, stage * args.steps // config.steps) for stage in (config.interval, *config.dwell)
             )
+            config = replace(
+                config, steps=args.steps, interval=interval, dwell=tuple(dwell),
+                warmup=min(config.warmup, args.steps // 4),
+            )  # fmt: skip
         return with_fields(config, args.set)
 
-    def _trained(self, task: Task, method: Named, config: TrainConfig) -> tuple[Ours | Recurrent, float]:
+    def _trained(self, task: Task, method: Named, config: TrainConfig, entry: Json) -> Ours | Recurrent:
+        """Trained models of the seeds in `config`; the learning rate goes into the run's entry once it is chosen."""
         if method == "looped":
-            return self._ours(config, self._folder(config.name)), config.lr[0]
-        rates = RATES[method]
-        short = replace(
-            config, steps=max(1, config.steps // CHOOSING), interval=max(1, config.interval // CHOOSING)
-        )
+            entry["lr"] = config.lr[0]
+            return self._ours(config, config.name)
         name = f"{task.name}-{method}-{self.args.recipe}"
-        tried: Ours | Recurrent
+        if "lr" not in entry:
+            tried = self._tried(method, config, f"{name}-rates")
+            entry["lr"] = RATES[method][self._best(tried, task, config.max_length)]
+            self.record.write()
+            note(f"{task.name} {method}: learning rate {entry['lr']:g}, chosen on training lengths")
+        config = replace(config, lr=(entry["lr"],))
         if method in CELLS:
-            tried = self._recurrent(method, short, rates, self._folder(f"{name}-rates"), CHOOSERS)
-        else:
-            seeds = tuple(range(CHOOSERS, CHOOSERS + len(rates)))
-            tried = self._ours(replace(short, seeds=seeds, lr=rates), self._folder(f"{name}-rates"))
-        rate = rates[self._best(tried, task, config.max_length)]
-        note(f"{task.name} {method}: learning rate {rate:g}, chosen on training lengths")
-        if method in CELLS:
-            return self._recurrent(method, config, (rate,) * self.args.seeds, self._folder(name), 0), rate
-        return self._ours(replace(config, lr=(rate,)), self._folder(name)), rate
+            return self._recurrent(method, config, name)
+        return self._ours(config, name)
+
+    def _tried(self, method: Named, config: TrainConfig, name: str) -> Ours | Recurrent:
+        """A model for each learning rate, trained for a part of the steps, on all training lengths from the first on.
+
+        There would be a few steps only for each length of a curriculum, and on a GPU every length has to be prepared.
+        """
+        short = replace(
+            config,
+            steps=max(1, config.steps // CHOOSING),
+            start_length=config.max_length,
+            seeds=_CHOOSERS,
+            lr=RATES[method],
+        )
+        return self._recurrent(method, short, name) if method in CELLS else self._ours(short, name)
 
     def _best(self, tried: Ours | Recurrent, task: Task, longest: int) -> int:
         """Which of several models is best on training lengths alone, by token accuracy."""
@@ -397,69 +405,75 @@ class SuiteBench:
         means = [fmean(values) for values in zip(*each, strict=True)]
         return max(range(len(means)), key=means.__getitem__)
 
-    def _ours(self, config: TrainConfig, folder: Path) -> Ours:
-        left = self.until - time.monotonic()
-        limit = max(left, 1e-3) if math.isfinite(left) else None
-        summary = train(config, folder, self.device, cadence=Cadence(longer=False), time_limit_s=limit)
-        if summary.ending not in ("finished", "every seed stopped"):
-            raise OutOfTime
+    def _ours(self, config: TrainConfig, name: str) -> Ours:
+        """A run of the package, trained to its end; only the seeds whose weights are not there are trained."""
+        known = self._known(config, name)
+        fresh = tuple(seed for seed in config.seeds if seed not in known)
+        if fresh:
+            whole = fresh in (tuple(range(self.args.seeds)), _CHOOSERS)
+            folder = self.args.runs / (name if whole else f"{name}-seeds-{'-'.join(map(str, fresh))}")
+            lr = tuple(_alone(config, seed).lr[0] for seed in fresh) if len(config.lr) > 1 else config.lr
+            left, began = self.until - time.monotonic(), time.monotonic()
+            limit = max(left, 1e-3) if math.isfinite(left) else None
+            summary = train(
+                replace(config, seeds=fresh, lr=lr),
+                folder,
+                self.device,
+                cadence=Cadence(longer=False),
+                time_limit_s=limit,
+            )
+            self.spent += time.monotonic() - began
+            if summary.ending not in ("finished", "every seed stopped"):
+                raise OutOfTime
+            known |= {seed: runs.load_seed(folder / f"seed-{seed}.safetensors") for seed in fresh}
         stops = (*(stop for stop in config.stops if stop != "oracle"), "oracle")
-        return Ours(loading.load(folder, self.device).subject, stops)
+        weights = [known[seed] for seed in config.seeds]
+        return Ours(loading.stack(self.args.runs / name, weights, self.device).subject, stops)
 
-    def _recurrent(
-        self, cell: str, config: TrainConfig, rates: Sequence[float], folder: Path, first: int
-    ) -> Recurrent:
-        """A net for every rate, each from its own seed; those that were trained before are read."""
+    def _known(self, config: TrainConfig, name: str) -> dict[int, Trained]:
+        """The seeds of a configuration whose weights are in the folder of the run, or of one that added seeds to it."""
+        found = {}
+        for file in sorted(self.args.runs.glob(f"{name}*/seed-*.safetensors")):
+            trained = runs.load_seed(file)
+            asked = trained.seed in config.seeds and trained.step == config.steps
+            if asked and _alone(trained.config, trained.seed) == _alone(config, trained.seed):
+                found[trained.seed] = trained
+        return found
+
+    def _recurrent(self, cell: str, config: TrainConfig, name: str) -> Recurrent:
+        """A net for every seed, at its rate; those that were trained before are read."""
+        folder = self.args.runs / name
         folder.mkdir(parents=True, exist_ok=True)
-        nets = []
-        for seed, rate in enumerate(rates, first):
+        nets, paths, todo = list[RecurrentNet](), list[Path](), list[int]()
+        for i, (seed, rate) in enumerate(zip(config.seeds, config.seed_lrs, strict=True)):
             torch.manual_seed(seed)
-            net = RecurrentNet(cell, len(tasks.get(config.task).vocab)).to(self.device)
+            nets.append(
+                RecurrentNet(cell, len(tasks.get(config.task).vocab), recurrent.WIDTH).to(self.device)
+            )
             settings = json.dumps([config.steps, config.batch, config.max_length, config.family, rate])
-            path = folder / f"seed-{seed}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}.safetensors"
-            if path.exists():
-                net.load_state_dict(load_file(path, str(self.device)))
+            paths.append(
+                folder / f"seed-{seed}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}.safetensors"
+            )
+            if paths[i].exists():
+                nets[i].load_state_dict(load_file(paths[i], str(self.device)))
             else:
-                train_recurrent(net, config, rate, seed, self.device, self._check_time)
-                part = path.with_suffix(".part")
-                save_file({name: value.contiguous() for name, value in net.state_dict().items()}, part)
-                part.replace(path)
-            nets.append(net.eval())
-        return Recurrent(nets, self.device)
-
-    def _folder(self, name: str) -> Path:
-        return self.args.runs / name
+                todo.append(i)
+        if todo:
+            began, seeds = time.monotonic(), [config.seeds[i] for i in todo]
+            rates = [config.seed_lrs[i] for i in todo]
+            try:
+                recurrent.train([nets[i] for i in todo], config, rates, seeds, self._check_time)
+            finally:
+                self.spent += time.monotonic() - began
+        for i in todo:
+            part = paths[i].with_suffix(".part")
+            save_file({key: value.contiguous() for key, value in nets[i].state_dict().items()}, part)
+            part.replace(paths[i])
+        return Recurrent([net.eval() for net in nets], self.device)
 
     def _check_time(self) -> None:
         if time.monotonic() >= self.until:
             raise OutOfTime
-
-
-def train_recurrent(
-    net: RecurrentNet,
-    config: TrainConfig,
-    rate: float,
-    seed: int,
-    device: torch.device,
-    check: Callable[[], None],
-) -> None:
-    """Train on lengths drawn evenly from all training lengths, as published: no curriculum."""
-    task = tasks.get(config.task)
-    generator = torch.Generator(device).manual_seed(seed)
-    optimizer = torch.optim.Adam(net.parameters(), lr=rate)
-    size, eos = task.row_size(config.max_length), task.vocab.eos
-    for step in range(config.steps):
-        if step % 50 == 0:
-            check()
-        lengths = torch.randint(1, config.max_length + 1, (config.batch,), generator=generator, device=device)
-        problems = task.sample(lengths, generator, max_length=config.max_length, family=config.family)
-        batch = batches.lay_out(problems, task.vocab, size)
-        mask = scored(batch, eos, ended=True)
-        loss = nn.functional.cross_entropy(net(batch.tokens).transpose(1, 2), batch.targets, reduction="none")
-        optimizer.zero_grad()
-        ((loss * mask).sum() / mask.sum()).backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        optimizer.step()
 
 
 # --- scores --------------------------------------------------------------------------------------------------

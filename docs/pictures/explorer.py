@@ -18,7 +18,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from looped.explorer import app, models
+from looped.explorer import app, queries
 from looped.explorer.app import Explorer
 
 HERE = Path(__file__).parent
@@ -33,7 +33,7 @@ STILL, MOVING = 1600, 260  # milliseconds of the last frame and of the others
 
 def main(model: str, question: str) -> None:
     """Asks a shipped model and takes all of them."""
-    registry = models.all_models()
+    registry = queries.all_models()
     bound = app.listen(0)
     server = app.server(Explorer(registry).app())
     threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True).start()

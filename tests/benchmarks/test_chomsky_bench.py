@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import chomsky
+from benchmarks import chomsky, recurrent
 from looped import batches
 from looped.tasks.suites.chomsky import TASKS
+from looped.training.config import TrainConfig
 from looped.training.recipes import make
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -24,22 +26,13 @@ FIELDS = ("max_length=4", "batch=4", "model.width=16", "model.heads=8")
 
 def words(folder: Path, *more: str) -> list[str]:
     fields = [word for field in FIELDS for word in ("--set", field)]
-    return [
-        "bench",
-        "chomsky",
-        *more,
-        *SMALL,
-        *fields,
-        "--runs",
-        str(folder / "runs"),
-        "--out",
-        str(folder / "r.json"),
-    ]
+    where = ["--runs", str(folder / "runs"), "--out", str(folder / "r.json")]
+    return ["bench", "chomsky", *SMALL, *fields, *where, *more]
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chomsky, "WIDTH", 8)
+    monkeypatch.setattr(recurrent, "WIDTH", 8)
 
 
 @pytest.mark.usefixtures("quick")
@@ -101,6 +94,101 @@ def test_a_limit_stops_it_and_the_same_command_goes_on(cli: Cli, tmp_path: Path)
     assert "stopped at the limit" in err
     assert cli(*words(tmp_path, "parity_check"))[0] == 0
     assert len(json.loads((tmp_path / "r.json").read_text())["rows"]) == 2 * 2 * 2
+
+
+def test_stopped_in_the_middle_it_ends_as_if_it_had_not_been(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped after two gradient steps of the second task, then without the runs of the first: equal in the end."""
+    trained: list[str] = []
+    original = chomsky.train
+
+    def stopped(config: TrainConfig, *rest: Any, **more: Any) -> Any:
+        trained.append(config.task)
+        looks = iter([False, False, True])  # before the first step, after it, after the second
+        stop = (lambda: next(looks)) if config.task == "reverse_string" else (lambda: False)
+        return original(config, *rest, stop=stop, **more)
+
+    both = ("parity_check", "reverse_string")
+    assert cli(*words(tmp_path / "unbroken", *both))[0] == 0
+    monkeypatch.setattr(chomsky, "train", stopped)
+    code, _, err = cli(*words(tmp_path, *both))
+    assert (code, "stopped at the limit" in err) == (0, True)
+    assert {row["task"] for row in json.loads((tmp_path / "r.json").read_text())["rows"]} == {"parity_check"}
+    shutil.rmtree(tmp_path / "runs" / "parity_check-fop-loop-adaptive-chomsky")
+    monkeypatch.setattr(
+        chomsky,
+        "train",
+        lambda config, *rest, **more: trained.append(config.task) or original(config, *rest, **more),
+    )
+    assert cli(*words(tmp_path, *both))[0] == 0
+    assert trained == ["parity_check", "reverse_string", "reverse_string"]
+    rows = [
+        json.loads((folder / "r.json").read_text())["rows"] for folder in (tmp_path, tmp_path / "unbroken")
+    ]
+    assert rows[0] == rows[1]
+    metrics = tmp_path / "runs" / "reverse_string-fop-loop-adaptive-chomsky" / "metrics.jsonl"
+    steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
+    assert steps == sorted(steps)
+
+
+def test_seeds_are_added_to_those_that_are_there(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One seed, then three: two are trained; then another length: nothing is."""
+    trained: list[tuple[int, ...]] = []
+    original = chomsky.train
+
+    def seen(config: TrainConfig, *rest: Any, **more: Any) -> Any:
+        trained.append(config.seeds)
+        return original(config, *rest, **more)
+
+    monkeypatch.setattr(chomsky, "train", seen)
+    first = words(tmp_path, "parity_check", "--lengths", "7", "--seeds", "1")
+    assert cli(*first)[0] == 0
+    before = json.loads((tmp_path / "r.json").read_text())
+    assert cli(*words(tmp_path, "parity_check", "--lengths", "7", "--seeds", "3"))[0] == 0
+    after = json.loads((tmp_path / "r.json").read_text())
+    assert trained == [(0,), (1, 2)]
+    assert [row for row in after["rows"] if row["seed"] == 0] == before["rows"], "what was there stays"
+    assert {row["seed"] for row in after["rows"]} == {0, 1, 2}
+    (run,) = after["provenance"]["runs"]
+    assert run["settings"]["seeds"] == [0, 1, 2]
+    assert run["train_seconds"] > before["provenance"]["runs"][0]["train_seconds"] > 0
+    for state in (tmp_path / "runs").glob("*/state*.safetensors"):
+        state.unlink()  # weights are enough
+    assert cli(*words(tmp_path, "parity_check", "--lengths", "7,9", "--seeds", "3"))[0] == 0
+    assert trained == [(0,), (1, 2)]
+    assert len(json.loads((tmp_path / "r.json").read_text())["rows"]) == 2 * 2 * 3
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("method", ["fop", "gru"])
+def test_a_rate_is_chosen_once(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """The result file alone is enough to go on: its rate is taken, without a trial, even where no run was carried."""
+    chosen: list[str] = []
+    original = chomsky.SuiteBench._tried
+
+    def seen(bench: Any, tried: Any, *rest: Any) -> Any:
+        chosen.append(tried)
+        return original(bench, tried, *rest)
+
+    monkeypatch.setattr(chomsky.SuiteBench, "_tried", seen)
+    command = words(tmp_path, "reverse_string", "--methods", method)
+    assert cli(*command)[0] == 0
+    shutil.rmtree(tmp_path / "runs")
+    assert cli(*command, "--seeds", "3")[0] == 0
+    assert chosen == [method]
+    data = json.loads((tmp_path / "r.json").read_text())
+    assert {row["seed"] for row in data["rows"]} == {0, 1, 2}
+    (run,) = data["provenance"]["runs"]
+    assert run["lr"] in chomsky.RATES[method]
+    other = [word if word != "4" else "8" for word in command]  # other settings: chosen anew, rows replaced
+    assert cli(*other)[0] == 0
+    assert chosen == [method, method]
+    assert {row["seed"] for row in json.loads((tmp_path / "r.json").read_text())["rows"]} == {0, 1}
 
 
 @pytest.mark.parametrize(
@@ -169,18 +257,25 @@ def test_both_scores_by_hand() -> None:
     assert row == {"token_accuracy": 5 / 6, "accuracy": 0.0, "mean_steps": 3.0}
 
 
+SMALL_BLOCK = {  # steps, at each new length, loop steps, longest training length
+    "parity_check": (2_000, 40, "q", 40),
+    "cycle_navigation": (2_400, 80, "q", 16),
+    "even_pairs": (3_000, 60, "2q", 10),
+    "reverse_string": (1_500, 60, "2q", 14),
+}
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_one_recipe_for_all(name: str) -> None:
     config = make(name, "fop-loop-adaptive", "chomsky", (0, 1))
-    other = make("parity_check", "fop-loop-adaptive", "chomsky", (0, 1))
-    assert (config.steps, config.interval, config.lr, config.loops, config.max_length) == (
-        20_000,
-        250,
-        (5e-4,),
-        "q",
-        40,
-    )
-    assert (config.model.layers, config.model.bands) == (other.model.layers, other.model.bands)
+    schedule = config.steps, config.interval, config.loops, config.max_length
+    shape = config.model.layers, config.model.width, config.model.heads, config.model.bands
+    if name in SMALL_BLOCK:
+        assert (schedule, config.lr, shape) == (SMALL_BLOCK[name], (3e-3,), (1, 32, 4, (2, 2, 3, 3)))
+    else:
+        assert (schedule, config.lr, shape) == ((20_000, 250, "q", 40), (5e-4,), (2, 128, 8, (2, 2, 3, 3)))
+    assert config.model.sharpen == (name not in SMALL_BLOCK)
     assert config.stops == ("halt",)
     assert config.family.split("+")[0] == "uniform"
-    assert make(name, "fop", "chomsky", (0,)).model.layers == 20
+    plain = make(name, "fop", "chomsky", (0,))
+    assert (plain.model.layers, plain.model.width, plain.steps) == (20, 128, 20_000)
