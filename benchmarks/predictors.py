@@ -4,16 +4,19 @@
     python -m benchmarks predictors runs/addition runs/copy --out results/predictors.json
 
 Every kept replica is measured by a length sweep (into FILE.sweep.json, which a second call goes on with); its signs are
-those of selection.json, recorded before. A cell of the table is Spearman's rank correlation of a sign with the longest
-exact length over all replicas of a task, with its 95 % interval by resampling replicas. Signs count in the direction
-in which they are better: positive means that a better sign goes with a longer exact length.
+those of selection.json, recorded before. What the file holds of other tasks stays in it. A cell of the table is
+Spearman's rank correlation of a sign with the longest exact length over all replicas of a task, with its 95 % interval
+by resampling replicas. Signs count in the direction in which they are better: positive means that a better sign goes
+with a longer exact length.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +24,7 @@ import numpy as np
 
 from looped import checkpoints, runs
 from looped.errors import InputError
-from looped.evaluation.length_sweep import LengthDone, SweepSettings, sweep_runs
-from looped.evaluation.length_sweep.record import LEVELS, reach
+from looped.evaluation.length_sweep import LEVELS, LengthDone, SweepRecord, SweepSettings, reach, sweep_runs
 from looped.evaluation.signs import LABEL_FREE, LABELLED
 from looped.training import population
 
@@ -53,28 +55,58 @@ def measure(
     device: str = "auto",
     limit: float = float("inf"),
 ) -> bool:
-    """Sweep what is missing of the replicas of these runs, and write the result; False if the limit came first."""
-    parts = [part for folder in folders for part in _parts(folder)]
-    record, ended = sweep_runs(
-        parts, settings, out.with_suffix(".sweep.json"), device=device, limit=limit, on_length=_tell
-    )
-    models = list(record.runs.values())
-    replicas = [each for folder in folders for each in replicas_of(folder, models, record.rows)]
-    correlations = {
-        task: {level: correlate([each for each in replicas if each.task == task], level) for level in LEVELS}
-        for task in dict.fromkeys(each.task for each in replicas)
-    }
+    """Sweep what is missing of the replicas of these runs, and write the result; False if the limit came first.
+
+    What the file holds of other tasks is kept: their runs may be gone, and their lengths may be others.
+    """
+    parts = {folder: _parts(folder) for folder in folders}
+    began, ended, record = time.monotonic(), True, SweepRecord()
+    models: list[dict[str, Any]] = []
+    replicas: list[Replica] = []
+    for folder in parts:  # each by itself: replicas of the same seed have the same names in every run
+        own = settings if settings.stops else replace(settings, stops=runs.read_config(folder).stops)
+        left = limit - (time.monotonic() - began)
+        record, whole = sweep_runs(
+            parts[folder],
+            own,
+            out.with_suffix(".sweep.json"),
+            device=device,
+            limit=left,
+            on_length=partial(_tell, folder.name),
+        )
+        ended &= whole
+        models += record.runs.values()
+        replicas += replicas_of(folder, list(record.runs.values()), record.rows)
+    measured = {model["task"]: {"lengths": model["lengths"], **record.facts} for model in models}
+    kept = _others(out, set(measured))
+    replicas = [Replica(**each) for each in kept["replicas"]] + replicas
     result = {
         "provenance": record.facts,
-        "complete": ended,
-        "lengths": sorted({length for model in models for length in model["lengths"]}),
-        "input_distributions": {model["task"]: model["families"] for model in models},
-        "stop": {model["task"]: model["stops"][0] for model in models},
-        "correlations": correlations,
+        "complete": ended and kept["complete"],
+        "lengths": sorted({length for each in (kept, *measured.values()) for length in each["lengths"]}),
+        "measured": kept["measured"] | measured,
+        "input_distributions": kept["input_distributions"]
+        | {model["task"]: model["families"] for model in models},
+        "stop": kept["stop"] | {model["task"]: model["stops"][0] for model in models},
+        "correlations": correlations(replicas),
         "replicas": [vars(each) for each in replicas],
     }
     checkpoints.write(out, (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
     return ended
+
+
+def _others(out: Path, tasks: Container[str]) -> dict[str, Any]:
+    """What a file holds of other tasks than these; of no task, where there is no file."""
+    data: dict[str, Any] = read(out) if out.is_file() else {"complete": True, "replicas": []}
+    kept: dict[str, Any] = {name: {} for name in ("measured", "input_distributions", "stop")}
+    for task in dict.fromkeys(each["task"] for each in data["replicas"] if each["task"] not in tasks):
+        own = data.get("measured", {}).get(task) or {"lengths": data["lengths"], **data["provenance"]}
+        kept["measured"][task] = own
+        for name in ("input_distributions", "stop"):
+            kept[name][task] = data[name][task]
+    replicas = [each for each in data["replicas"] if each["task"] not in tasks]
+    lengths = [length for own in kept["measured"].values() for length in own["lengths"]]
+    return {**kept, "complete": data["complete"] or not replicas, "replicas": replicas, "lengths": lengths}
 
 
 def _parts(folder: Path) -> list[Path]:
@@ -86,9 +118,12 @@ def _parts(folder: Path) -> list[Path]:
     return found
 
 
-def _tell(done: LengthDone) -> None:
-    best = max(row["accuracy"] for row in done.rows)
-    print(f"{done.key} length {done.length} {done.family}: the best replica has {best:.4f}", flush=True)
+def _tell(run: str, done: LengthDone) -> None:
+    every = [row["accuracy"] for row in done.rows]
+    print(
+        f"{run} at {done.length}, {done.family}: best {max(every):.3f}, median {np.median(every):.3f}",
+        flush=True,
+    )
 
 
 def replicas_of(
@@ -123,6 +158,16 @@ def replicas_of(
 
 
 # --- correlations --------------------------------------------------------------------------------------------
+
+
+def correlations(
+    replicas: Sequence[Replica],
+) -> dict[str, dict[str, dict[str, dict[str, float | int] | None]]]:
+    """By task and level, each sign's rank correlation with the longest exact length."""
+    return {
+        task: {level: correlate([each for each in replicas if each.task == task], level) for level in LEVELS}
+        for task in dict.fromkeys(each.task for each in replicas)
+    }
 
 
 def correlate(replicas: Sequence[Replica], level: str) -> dict[str, dict[str, float | int] | None]:
@@ -176,23 +221,55 @@ def interval(a: np.ndarray, b: np.ndarray, seed: int = 0) -> tuple[float, float]
 
 def tables(data: Mapping[str, Any], level: str) -> str:
     """Two tables in Markdown: sign by task, and what choosing gave."""
-    tasks = list(data["correlations"])
-    lines = [["sign", *(task.replace("_", " ") for task in tasks)], ["---"] * (1 + len(tasks))]
-    lines += [
-        [f"`{name}`", *(_cell(data["correlations"][task][level][name]) for task in tasks)] for name in SIGNS
-    ]
-    gains = [["task", "replicas", "median", "of the chosen, mean", "best"], ["---"] * 5]
-    for task in tasks:
+    return f"{signs_table(data, level)}\n\n{gains_table(data, level)}"
+
+
+def of_text(data: Mapping[str, Any], level: str) -> dict[str, Callable[[], str]]:
+    """The same for a text, by the names of their places (`scripts.docs_tables`)."""
+    made = {"predictors-signs": signs_table, "predictors-gains": gains_table}
+    return {name: partial(table, data, level) for name, table in made.items()}
+
+
+def signs_table(data: Mapping[str, Any], level: str) -> str:
+    """The rank correlation of each sign with the longest exact length, for every task."""
+    found = {task.replace("_", " "): levels[level] for task, levels in data["correlations"].items()}
+    return _markdown(
+        ["sign", *found], [[f"`{name}`", *(_cell(own[name]) for own in found.values())] for name in SIGNS]
+    )
+
+
+def gains_table(data: Mapping[str, Any], level: str) -> str:
+    """The longest exact lengths of all replicas of a task, and of those that a rule picks of each seed."""
+    columns = ["task", "replicas", "of them exact when held out", "median", "best"]
+    columns += ["chosen, mean", "lowest loss, mean", "most robust, mean"]
+    rows = []
+    for task in data["correlations"]:
         own = [each for each in data["replicas"] if each["task"] == task]
         every = [each["reach"][level] for each in own]
-        chosen = [each["reach"][level] for each in own if each["chosen"]]
-        gains.append(
-            [
-                task.replace("_", " "),
-                *(f"{n:g}" for n in (len(own), np.median(every), np.mean(chosen), max(every))),
-            ]
-        )
-    return "\n".join(f"| {' | '.join(line)} |" if line else "" for line in [*lines, [], *gains])
+        held = sum(each["signs"]["exact"] == 1 for each in own)
+        picked = [
+            [each["reach"][level] for each in own if each["chosen"]],
+            *([each["reach"][level] for each in _best(own, sign)] for sign in ("loss", "robust")),
+        ]
+        numbers = len(own), held, np.median(every), max(every), *map(np.mean, picked)
+        rows.append([task.replace("_", " "), *(f"{n:g}" for n in numbers)])
+    return _markdown(columns, rows)
+
+
+def _best(replicas: Sequence[Mapping[str, Any]], sign: str) -> list[Mapping[str, Any]]:
+    """Of each seed of each run, the replica with the best value of a sign; of equal ones, the first."""
+    found: dict[tuple[str, int], Mapping[str, Any]] = {}
+    for each in replicas:
+        value, key = each["signs"].get(sign), (each["run"], each["population"])
+        if value is None:
+            continue
+        if key not in found or SIGNS[sign] * (value - found[key]["signs"][sign]) > 0:
+            found[key] = each
+    return list(found.values())
+
+
+def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in [columns, ["---"] * len(columns), *rows])
 
 
 def _cell(found: Mapping[str, float] | None) -> str:

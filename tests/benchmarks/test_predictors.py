@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,6 +60,22 @@ def made_up(count: int) -> list[Replica]:
     ]  # fmt: skip
 
 
+def test_what_choosing_gave() -> None:
+    """Five replicas of a seed: the last is chosen, the second has the lowest loss, the third is the most robust."""
+    replicas = [vars(each) for each in made_up(5)]
+    for each, loss, robust in zip(
+        replicas, (0.3, 0.1, 0.2, None, 0.4), (0.1, 0.2, 0.9, 0.9, None), strict=True
+    ):
+        each["signs"] = {**each["signs"], "loss": loss, "robust": robust}
+    replicas[0]["signs"]["exact"] = 0.5
+    lines = predictors.gains_table({"correlations": {"copy": {}}, "replicas": replicas}, "L99").splitlines()
+    assert lines[0] == (
+        "| task | replicas | of them exact when held out | median | best | chosen, mean | lowest loss, mean "
+        "| most robust, mean |"
+    )
+    assert lines[2:] == ["| copy | 5 | 4 | 40 | 60 | 60 | 30 | 40 |"]
+
+
 def test_signs_count_in_the_direction_in_which_they_are_better() -> None:
     found = correlate(made_up(40), "L99")
     assert (found["margin"]["rho"], found["novelty"]["rho"]) == (pytest.approx(1.0), pytest.approx(1.0))
@@ -68,6 +85,9 @@ def test_signs_count_in_the_direction_in_which_they_are_better() -> None:
     assert found["exact"] is None  # it does not vary
     assert found["invariance"] is None  # it was not measured
     assert set(correlate(made_up(40), "L999").values()) == {None}  # all hold equally far
+
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +142,51 @@ def test_a_small_population(small: Path, tmp_path: Path, capsys: pytest.CaptureF
     capsys.readouterr()
     assert main(["predictors", "--out", str(out)]) == 0
     assert "| sign | copy |" in capsys.readouterr().out
+
+
+def test_runs_that_share_their_seeds_are_told_apart(small: Path, tmp_path: Path) -> None:
+    """Replicas of one seed have the same names in every run; each model stops by its own rule."""
+    fields = [
+        "steps=4", "interval=1", "max_length=3", "replicas=2", "hold_out=1", "refine=0", "batch=4",
+        "model.width=16", "model.positions=start", "model.halting=mark",
+    ]  # fmt: skip
+    config = recipes.with_fields(recipes.make("parity", "fop-loop-adaptive", "quick", (0, 1)), fields)
+    other = tmp_path / "other"
+    train(config, other, keep_replicas=True)
+    words = ["--lengths", "1,3", "--samples", "20", "--families", "uniform", "--device", "cpu"]
+
+    def measured(*folders: Path) -> dict[str, Any]:
+        out = tmp_path / f"{len(folders)}-{folders[0].name}.json"
+        assert main(["predictors", *map(str, folders), "--out", str(out), *words]) == 0
+        return json.loads(out.read_text())
+
+    alone, both = [measured(small), measured(other)], measured(small, other)
+    assert both["replicas"] == alone[0]["replicas"] + alone[1]["replicas"]
+    assert {each["seed"] for each in alone[1]["replicas"]} < {each["seed"] for each in alone[0]["replicas"]}
+    assert alone[0]["replicas"][0]["reach"] != alone[1]["replicas"][0]["reach"]
+    assert both["stop"] == {"copy": "oracle", "parity": "halt"}
+
+
+def test_a_file_keeps_the_tasks_whose_runs_are_gone(small: Path, tmp_path: Path) -> None:
+    out, old = tmp_path / "predictors.json", ROOT / "results" / "predictors-copy-fresh.json"
+    other = json.loads(old.read_text())
+    for each in other["replicas"]:
+        each["task"] = "parity"
+    for name in ("correlations", "stop", "input_distributions"):
+        other[name] = {"parity": other[name]["copy"]}
+    out.write_text(json.dumps(other))
+    words = [str(small), "--out", str(out), "--samples", "20", "--families", "uniform", "--device", "cpu"]
+    for lengths in ("3,5", "3,6"):  # the second time, the replicas of copy are replaced
+        assert main(["predictors", *words, "--lengths", lengths]) == 0
+    data = json.loads(out.read_text())
+    assert [each for each in data["replicas"] if each["task"] == "parity"] == other["replicas"]
+    for sign, found in other["correlations"]["parity"]["L99"].items():
+        assert data["correlations"]["parity"]["L99"][sign] == (found and pytest.approx(found))
+    assert data["stop"] == {"parity": "oracle", "copy": "oracle"}
+    assert sum(each["task"] == "copy" for each in data["replicas"]) == 6
+    assert data["measured"]["parity"] == {"lengths": other["lengths"], **other["provenance"]}
+    assert data["measured"]["copy"]["lengths"] == [3, 5, 6]  # what was swept before stays
+    assert data["lengths"] == sorted({3, 5, 6, *other["lengths"]})
 
 
 def test_bad_input_is_one_sentence(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
