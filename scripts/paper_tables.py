@@ -12,6 +12,11 @@ measures nothing.
 | recipes          | the method trained as `paper` says and as `fast` does, from the longest trained on  |
 | stopping         | where confidence stops all problems of the paper's length together, by seed        |
 | rules            | the stopping rules at the paper's length, and FOP-Loop-Fixed: mean over seeds       |
+| paper            | the recipe `paper` from the authors' initial weights, with and without injection   |
+| paper-stopping   | where confidence stops these models                                                 |
+| paper-rules      | the stopping rules on these models                                                  |
+
+The last three are made from `--paper`, the others from `--results`.
 """
 
 from __future__ import annotations
@@ -24,9 +29,9 @@ from pathlib import Path
 
 from looped import checkpoints, tasks
 from looped.errors import InputError
-from looped.experiments import paper, results
+from looped.experiments import paper, queue
 from looped.experiments.paper import FigureChoice
-from looped.experiments.results import Rows
+from looped.experiments.queue import Rows
 from looped.result_files import over_seeds
 from looped.tasks.base import Task
 from scripts import docs_tables
@@ -42,20 +47,21 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("text", type=Path, metavar="FILE.md")
     parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--paper", type=Path, default=Path("results"))
     args = parser.parse_args(words)
     try:
         if not args.text.is_file():
             raise InputError(f"there is no text {args.text}")
         text = args.text.read_text(encoding="utf-8")
-        checkpoints.write(args.text, fill(text, args.results).encode())
+        checkpoints.write(args.text, fill(text, args.results, args.paper).encode())
     except InputError as error:
         print(f"looped: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def fill(text: str, folder: Path) -> str:
-    """The text with every generated table made anew from the results in a folder."""
+def fill(text: str, folder: Path, of_paper: Path) -> str:
+    """The text with every generated table made anew from the results in a folder, and those of `paper` in another."""
     lengths, stopping, rules = (
         _found(names, folder) for names in (("main", "ablation"), ("stopping",), ("rules",))
     )
@@ -67,6 +73,9 @@ def fill(text: str, folder: Path) -> str:
             _recipes, lengths, _found(("main",), folder, FigureChoice("paper", methods=(paper.OURS,)))
         ),
         **{name: partial(_by_length, tasks.get(name), lengths) for name in tasks.TASKS},
+        "paper": lambda: _paper(_trained_as_paper("fig7", of_paper, (paper.OURS, "fop-loop-adaptive-wo"))),
+        "paper-stopping": lambda: _stopping(_trained_as_paper("stopping", of_paper)),
+        "paper-rules": lambda: _rules(_trained_as_paper("rules-far", of_paper)),
     }
     return docs_tables.fill(text, tables)
 
@@ -76,10 +85,41 @@ def _found(figures: Sequence[str], folder: Path, choice: FigureChoice | None = N
     found: Found = {}
     for measured in paper.rows([paper.get(name) for name in figures], choice):
         plan = measured.plan.fit(measured.run)
-        rows = results.read(results.file_of(folder, measured.run.folder, plan), measured.run.config, plan)
+        rows = queue.read_result(
+            queue.result_file(folder, measured.run.folder, plan), measured.run.config, plan
+        )
         if rows is not None:
             found[measured.run.task, measured.run.method] = rows
     return found
+
+
+def _trained_as_paper(figure: str, folder: Path, methods: tuple[str, ...] = (paper.OURS,)) -> Found:
+    """The rows of a figure's runs with the recipe `paper`: of five seeds, or of three where there are no more."""
+    of_three = _found((figure,), folder, FigureChoice("paper", seeds=(0, 1, 2), methods=methods))
+    return {**of_three, **_found((figure,), folder, FigureChoice("paper", methods=methods))}
+
+
+def _paper(found: Found) -> str:
+    """Every method of every task from its longest training length on."""
+    lines = []
+    for task in _tasks(found):
+        for method, rows in sorted(
+            (method, rows) for (name, method), rows in found.items() if name == task.name
+        ):
+            longest, near = task.paper.max_length, task.paper.test_length
+            past = [length for length in paper.far(task) if near < length <= 2 * near]
+            further = "; ".join(
+                f"{length}: {_share(over_seeds(_values(rows, length)).mean)}" for length in past
+            )
+            injection = "yes" if method == paper.OURS else "no"
+            at = (_spread(_values(rows, longest)), near, f"**{_spread(_values(rows, near))}**")
+            lines.append(
+                (spaced(task.name), injection, *at, " ".join(map(_share, _values(rows, near))), further)
+            )
+    columns = (
+        "task", "injection", "longest trained: exact", "the paper's length", "exact there", "by seed", "further"
+    )  # fmt: skip
+    return markdown(columns, lines)
 
 
 def _accuracy(found: Found) -> str:
@@ -159,15 +199,16 @@ def _stopping(found: Found) -> str:
 
 def _rules(found: Found) -> str:
     fixed = "fop-loop-fixed"
+    beside = any(method == fixed for _, method in found)
     lines = []
     for task in _tasks(found):
         near = task.paper.test_length
         cells = [_spread(_values(found[task.name, paper.OURS], near, stop)) for stop in paper.RULES]
-        other = found.get((task.name, fixed))
-        lines.append(
-            (spaced(task.name), near, *cells, "–" if other is None else _spread(_values(other, near)))
-        )
-    return markdown(("task", "length", *paper.RULES, fixed), lines)
+        if beside:
+            other = found.get((task.name, fixed))
+            cells.append("–" if other is None else _spread(_values(other, near)))
+        lines.append((spaced(task.name), near, *cells))
+    return markdown(("task", "length", *paper.RULES, *([fixed] if beside else [])), lines)
 
 
 def _tasks(found: Found) -> list[Task]:

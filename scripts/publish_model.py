@@ -47,9 +47,7 @@ class Publication:
     name: str  # of the shipped model
     results: tuple[Path, ...] = ()  # what `looped evaluate --out` wrote of it; none: it is measured now
     seed: str = "auto"  # auto: the lowest training loss over the last tenth; or its number
-    history: Path | None = (
-        None  # the run's folder (configuration and metrics), for a checkpoint that lies elsewhere
-    )
+    history: Path | None = None  # the run's folder, for a checkpoint that lies elsewhere
     half: bool = False  # numbers of 16 bits, if accuracies stay equal
     lengths: tuple[int, ...] = ()  # to measure now, and to compare both precisions at
     samples: int = 256  # a length
@@ -275,11 +273,8 @@ def main(words: Sequence[str] | None = None) -> int:
     if args.action != "add":
         print(zoo.zoo())
         return 0
-    from looped.evaluation.loading import parse_lengths  # torch, which a list does not need
-    from scripts.publish_model import add
-
     try:
-        lengths = tuple(parse_lengths(args.lengths)) if args.lengths else ()
+        lengths = tuple(loading.parse_lengths(args.lengths)) if args.lengths else ()
         order = Publication(
             args.run, args.name, tuple(args.results), args.seed, args.history, args.half, lengths, args.samples,
             args.device, args.trained_on,

@@ -9,7 +9,7 @@ import pytest
 
 from looped import checkpoints, serial, tasks
 from looped.errors import InputError
-from looped.experiments import paper, results
+from looped.experiments import paper, queue
 from looped.experiments.paper import FigureChoice, PlannedRun
 from scripts import paper_tables
 
@@ -30,7 +30,7 @@ def put(folder: Path, figure: str, task: str, method: str, value: Any, recipe: s
         for seed in measured.run.seeds
     ]  # fmt: skip
     origin = {"plan": serial.to_json(plan), "runs": [{"config": serial.to_json(measured.run.config)}]}
-    file = results.file_of(folder, measured.run.folder, plan)
+    file = queue.result_file(folder, measured.run.folder, plan)
     checkpoints.write_json(file, {"provenance": origin, "rows": rows})
 
 
@@ -44,7 +44,7 @@ def parts(measured: PlannedRun) -> list[tuple[Any, dict[str, Any]]]:
 
 def table(name: str, folder: Path) -> list[list[str]]:
     """The cells of a table, without its head."""
-    text = paper_tables.fill(f"a\n<!-- table {name} -->\nold\n<!-- end -->\nb\n", folder)
+    text = paper_tables.fill(f"a\n<!-- table {name} -->\nold\n<!-- end -->\nb\n", folder, folder)
     assert text.startswith("a\n<!--")
     assert text.endswith("<!-- end -->\nb\n")
     lines = [line for line in text.splitlines() if line.startswith("|")]
@@ -93,13 +93,27 @@ def test_where_confidence_stops(tmp_path: Path) -> None:
 def test_rules_beside_the_fixed_depth(tmp_path: Path) -> None:
     said = {"oracle": 1.0, "confidence-batch": 0.75, "confidence": 0.5, "threshold": 0.25, "converged": 0.0}
     put(tmp_path, "rules", "addition", "fop-loop-adaptive", lambda seed, length, stop: said[stop])
-    assert table("rules", tmp_path) == [["addition", "30", "1", ".750", ".500", ".250", "0", "–"]]
+    assert table("rules", tmp_path) == [["addition", "30", "1", ".750", ".500", ".250", "0"]]
     put(tmp_path, "rules", "addition", "fop-loop-fixed", lambda seed, length, stop: 0.125)
     assert table("rules", tmp_path)[0][-1] == ".125"
 
 
+def test_the_papers_recipe_with_and_without_injection(tmp_path: Path) -> None:
+    put(tmp_path, "ablation", "copy", "fop-loop-adaptive-wo", lambda seed, length, _: 0.25, "paper")
+    assert table("paper", tmp_path) == [], "nothing to compare with"
+    put(
+        tmp_path, "ablation", "copy", "fop-loop-adaptive", lambda seed, length, _: float(length < 40), "paper"
+    )
+    put(
+        tmp_path, "ablation", "copy", "fop-loop-adaptive", lambda seed, length, _: 0.0
+    )  # `fast` has no row here
+    with_it, without = table("paper", tmp_path)
+    assert with_it == ["copy", "yes", "1", "35", "**1**", "1 1 1 1 1", "40: 0; 50: 0; 60: 0; 70: 0"]
+    assert without[1:5] == ["no", ".250", "35", "**.250**"]
+
+
 def test_no_result_no_row_and_no_such_table(tmp_path: Path) -> None:
-    for name in ("accuracy", "stopping", "rules", "recipes", *tasks.TASKS):
+    for name in ("accuracy", "stopping", "rules", "recipes", "paper", "paper-stopping", *tasks.TASKS):
         assert table(name, tmp_path) == []
     with pytest.raises(InputError, match="there is no table 'sorting'"):
         table("sorting", tmp_path)
@@ -120,7 +134,7 @@ def test_the_tables_of_the_project_are_those_of_its_results() -> None:
     folder = Path("results/archive/first-start")  # until every run has been made with the authors' start
     for page in ("reproduction.md", "paper_tables.md"):
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-        filled = paper_tables.fill(text, ROOT / folder)
+        filled = paper_tables.fill(text, ROOT / folder, ROOT / "results")
         assert filled == text, f"run `python -m scripts.paper_tables docs/{page} --results {folder}`"
     for name in ("accuracy", "stopping", "rules", "recipes", *tasks.TASKS):
         assert f"<!-- table {name} -->" in text
