@@ -12,18 +12,15 @@ gives the columns and rows that a person reads. What was asked and where it was 
 from __future__ import annotations
 
 import inspect
-import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import fields
-from datetime import UTC, datetime
+from dataclasses import dataclass, fields
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
-from looped.cli.bench import BenchOptions
+from looped.cli.arguments import Positional
 from looped.errors import InputError
-
-__all__ = ["BENCHES", "BenchOptions", "Measured", "Table", "measure", "table"]
+from looped.output import print_json, print_table
 
 Measured = dict[str, Any]
 Table = tuple[Sequence[str], list[Sequence[object]]]
@@ -45,6 +42,62 @@ BENCHES: dict[str, tuple[str, str]] = {
 
 
 MOST = 1_000_000  # of anything that an option counts
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """What may be asked of a bench; None leaves it to the bench, which need not take every option."""
+
+    task: str | None = None
+    """Which task."""
+    seeds: int | None = None
+    """How many seeds are trained side by side; for `scale`, the most."""
+    device: str | None = None
+    """auto, cpu, cuda or cuda:N."""
+    precision: str | None = None
+    """Of matrix products: fp32, bf16, or auto (bf16 on CUDA, fp32 on the CPU)."""
+    steps: int | None = None
+    """Gradient steps that are timed, or compared by `equal`."""
+    peer_steps: int | None = None
+    """Gradient steps of the peer that are timed; 0 leaves the peer out."""
+    train_steps: int | None = None
+    """Gradient steps of the short training that `equal`, `infer` and `survive` measure the result of."""
+    samples: int | None = None
+    """Problems that are answered."""
+    model: str | None = None
+    """For `infer`, a checkpoint (runs/x/seed-0.safetensors) instead of a short training; for `solve`, any model."""
+    length: int | None = None
+    """The longest problem; the paper's training length unless given."""
+    width: int | None = None
+    """Of the model; the paper's 256 unless given."""
+    batch: int | None = None
+    """Problems per gradient step; the paper's 64 unless given."""
+    block: str | None = None
+    """For `train`, a block of yours, FILE.py:Name, in the place of ours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchArgs(BenchOptions):
+    """Measure this program against its peers, in one run. Not every bench takes every option."""
+
+    name: Annotated[str, Positional("NAME")]
+    """Which bench: train, scale, equal, memory, infer, solve, survive or rasp; `ladder`, a length sweep,
+    and `chomsky`, the fifteen tasks of that suite, have a help of their own."""
+    json: bool = False
+    """One JSON object: measured values of both sides, "speedup", and how it was measured."""
+
+
+def run_bench(args: BenchArgs) -> int:
+    """`looped bench`: measure and print."""
+    measured = measure(args.name, args)
+    if args.json:
+        print_json(measured)
+        return 0
+    columns, rows = table(measured)
+    print_table(columns, rows, title=BENCHES[args.name][1])
+    if "speedup" in measured:
+        print(f"speedup {measured['speedup']:.1f}")
+    return 0
 
 
 def measure(name: str, options: BenchOptions) -> Measured:
@@ -76,7 +129,10 @@ def table(measured: Measured) -> Table:
 
 
 def _provenance(name: str, options: Measured, device: str, seconds: float) -> Measured:
-    import torch  # here: a list of the benches must not wait for it
+    import shlex  # here: a list of the benches must not wait for all this
+    from datetime import UTC, datetime
+
+    import torch
 
     from looped import devices
 

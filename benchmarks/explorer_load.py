@@ -4,14 +4,13 @@ $ python -m benchmarks.explorer_load --clients 100 --seconds 20
 100 clients, 20 s: 4321 requests, median 310 ms, p95 720 ms, longest 1180 ms, 97 called off, 0 failed
   /api/run        …
 
-Clients ask runs, programs, drawn questions and attention in turn, of mixed models and lengths, over plain sockets. One
+Clients ask runs, programs, drawn questions and attention in turn, of mixed models and lengths, a thread each. One
 in ten runs is called off half-way, as an impatient person would. A request fails if it is not answered with 200, or
 its run does not come to its end. Without `--url` a server is started for the occasion.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import http.client
 import json
@@ -21,7 +20,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 from looped.cli.arguments import parse
@@ -98,23 +99,24 @@ def spread(seconds: list[float]) -> dict[str, float]:
     }
 
 
-async def put_under_load(at: ExplorerAddress, clients: int, seconds: float, length: int = 0) -> LoadResult:
+def put_under_load(at: ExplorerAddress, clients: int, seconds: float, length: int = 0) -> LoadResult:
     """So many clients for so long, asking questions of one length, or of several where it is 0."""
     result = LoadResult()
-    status, body = await request(at, "/api/catalogue", None)
+    status, body = request(at, "/api/catalogue")
     if status != 200:
         raise InputError(f"there is no explorer at {at.host}:{at.port}: it answers {status}")
     models = json.loads(body)["models"]
     if not models:
         raise InputError("the explorer has no model to ask")
     until = time.monotonic() + seconds
-    await asyncio.gather(*(_client(at, models, until, i, length, result) for i in range(clients)))
+    with ThreadPoolExecutor(clients) as threads:
+        list(threads.map(lambda number: _client(at, models, until, number, length, result), range(clients)))
     return result
 
 
-async def _client(
+def _client(
     at: ExplorerAddress,
-    models: list[dict[str, object]],
+    models: list[dict[str, Any]],
     until: float,
     number: int,
     wanted: int,
@@ -124,31 +126,28 @@ async def _client(
     dice = random.Random(number)
     while time.monotonic() < until:
         model = dice.choice(models)
-        key, longest = str(model["key"]), int(str(model["longest"]))
-        length = min(longest, wanted or dice.choice((4, 8, 12, 20, 30)))
-        drawn = await _timed(
-            at, "/api/draw", {"model": key, "length": length, "seed": dice.randrange(2**40)}, result
-        )
+        length = min(model["longest"], wanted or dice.choice((4, 8, 12, 20, 30)))
+        question = {"model": model["key"], "length": length, "seed": dice.randrange(2**40)}
+        drawn = _timed(at, "/api/draw", question, result)
         if drawn is None:
             continue
-        asked = {"model": key, "question": json.loads(drawn)["question"]}
+        asked = {"model": model["key"], "question": json.loads(drawn)["question"]}
         if dice.random() < 0.1:
-            await _called_off(at, asked, result)
+            _called_off(at, asked, result)
             continue
-        ran = await _timed(at, "/api/run", asked, result)
+        ran = _timed(at, "/api/run", asked, result)
         if ran is not None and b'"kind":"end"' not in ran:
             result.failures.append("a run without an end")
-        await _timed(at, "/api/program", asked, result)
+        _timed(at, "/api/program", asked, result)
         look = {**asked, "step": dice.randint(1, length), "layer": 0, "head": 0}
-        await _timed(at, "/api/attention", look, result)
+        _timed(at, "/api/attention", look, result)
 
 
-async def _timed(at: ExplorerAddress, path: str, body: dict[str, object], result: LoadResult) -> bytes | None:
+def _timed(at: ExplorerAddress, path: str, body: dict[str, object], result: LoadResult) -> bytes | None:
     began = time.monotonic()
     try:
-        async with asyncio.timeout(PATIENCE):
-            status, answer = await request(at, path, body)
-    except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError) as error:
+        status, answer = request(at, path, body)
+    except (OSError, http.client.HTTPException) as error:
         result.failures.append(f"{path}: {type(error).__name__} {error}")
         return None
     if status != 200:
@@ -158,53 +157,36 @@ async def _timed(at: ExplorerAddress, path: str, body: dict[str, object], result
     return answer
 
 
-async def _called_off(at: ExplorerAddress, body: dict[str, object], result: LoadResult) -> None:
+def _called_off(at: ExplorerAddress, body: dict[str, object], result: LoadResult) -> None:
     """Ask, wait for the first words of the answer, and go away."""
     try:
-        reader, writer = await asyncio.open_connection(at.host, at.port)
-        writer.write(_message(at, "/api/run", body))
-        async with asyncio.timeout(PATIENCE):
-            await reader.read(1024)
-        writer.close()
+        with _asked(at, "/api/run", body) as answer:
+            answer.read1(1024)
         result.cancelled += 1
-    except (OSError, TimeoutError) as error:
+    except (OSError, http.client.HTTPException) as error:
         result.failures.append(f"called off: {type(error).__name__} {error}")
 
 
-async def request(at: ExplorerAddress, path: str, body: dict[str, object] | None) -> tuple[int, bytes]:
+def request(at: ExplorerAddress, path: str, body: dict[str, object] | None = None) -> tuple[int, bytes]:
     """One request over a connection of its own: the status and the whole body."""
-    reader, writer = await asyncio.open_connection(at.host, at.port, limit=1 << 24)
-    try:
-        writer.write(_message(at, path, body))
-        head = await reader.readuntil(b"\r\n\r\n")
-        rest = await reader.read(-1)
-    finally:
-        writer.close()
-    status = int(head.split(b" ", 2)[1])
-    return status, _joined(rest) if b"transfer-encoding: chunked" in head.lower() else rest
+    with _asked(at, path, body) as answer:
+        return answer.status, answer.read()
 
 
-def _message(at: ExplorerAddress, path: str, body: dict[str, object] | None) -> bytes:
-    data = b"" if body is None else json.dumps(body).encode()
-    kind = f"content-type: application/json\r\ncontent-length: {len(data)}\r\n" if body is not None else ""
-    verb = "GET" if body is None else "POST"
-    cookie = f"cookie: {at.cookie}\r\n" if at.cookie else ""
-    head = f"{verb} {path} HTTP/1.1\r\nhost: {at.host}:{at.port}\r\n{kind}{cookie}connection: close\r\n\r\n"
-    return head.encode() + data
-
-
-def _joined(rest: bytes) -> bytes:
-    """The chunks of a streamed body, put together; raises where one is cut off."""
-    parts: list[bytes] = []
-    while True:
-        size_text, _, rest = rest.partition(b"\r\n")
-        size = int(size_text, 16)
-        if size == 0:
-            return b"".join(parts)
-        if len(rest) < size + 2:
-            raise ValueError("a chunk was cut off")
-        parts.append(rest[:size])
-        rest = rest[size + 2 :]
+@contextlib.contextmanager
+def _asked(
+    at: ExplorerAddress, path: str, body: dict[str, object] | None
+) -> Iterator[http.client.HTTPResponse]:
+    """The answer to a request, of which only the head is read; nothing is waited for longer than `PATIENCE`."""
+    headers = {"connection": "close", **({"cookie": at.cookie} if at.cookie else {})}
+    with contextlib.closing(http.client.HTTPConnection(at.host, at.port, timeout=PATIENCE)) as connection:
+        if body is None:
+            connection.request("GET", path, headers=headers)
+        else:
+            kind = {"content-type": "application/json"}
+            connection.request("POST", path, json.dumps(body), {**headers, **kind})
+        with connection.getresponse() as answer:
+            yield answer
 
 
 @contextlib.contextmanager
@@ -255,7 +237,7 @@ def _at(url: str, args: Args) -> LoadResult:
     if where.hostname not in ("127.0.0.1", "localhost", "::1") or where.port is None:
         raise InputError(f"--url must be an explorer's address on this machine, not {url[:60]!r}")
     at = ExplorerAddress(where.hostname, where.port, cookie(url) if where.query else "")
-    return asyncio.run(put_under_load(at, args.clients, args.seconds, args.length))
+    return put_under_load(at, args.clients, args.seconds, args.length)
 
 
 def cookie(url: str) -> str:

@@ -20,10 +20,10 @@ import torch
 from benchmarks import Measured, Table, timing
 from benchmarks.equal import BAND, short_training, subject_of, train_briefly
 from benchmarks.stages import free, last_stage
-from looped import batches, devices, methods, runs, tasks
+from looped import batches, devices, runs, tasks
 from looped.batches import Batch
 from looped.errors import InputError
-from looped.evaluation import decode, stopping
+from looped.evaluation import decode, loading, stopping
 from looped.evaluation.measure import Subject
 from looped.evaluation.rollout import unroll_grid
 from looped.fast import kernels, layer_ops
@@ -62,7 +62,11 @@ def measure(
         subject = subject_of(train_briefly(short_training(config, train_steps), where, "auto"))
         free(where)
     else:
-        subject = load(Path(model), task, where)
+        trained = runs.load_seed(Path(model))
+        subject = loading.stack(Path(model), [trained], where).subject
+        if subject.task != tasks.get(task):
+            raise InputError(f"{model} was trained on {subject.task.name}, not on {task}")
+        subject = replace(subject, recipe=f"{subject.recipe}, seed {trained.seed}")
     exits = early_exit(subject, samples, where)
     growth = [row for banded in (False, True) for row in cost(config.model, task, length, banded, where)]
     by_rule = {row["stop"]: row for row in exits}
@@ -105,20 +109,6 @@ def table(measured: Measured) -> Table:
 
 
 # --- early exit --------------------------------------------------------------------------------------------
-
-
-def load(path: Path, task: str, device: torch.device) -> Subject:
-    """A trained seed, in fp32."""
-    trained = runs.load_seed(path)
-    config = trained.config
-    if config.task != tasks.get(task).name:
-        raise InputError(f"{path} was trained on {config.task}, not on {task}")
-    model = StackedTransformer(config.model)
-    with torch.no_grad():
-        weights = model.prepare(trained.row[None].to(device))
-    method = methods.get(config.method)
-    name = f"{config.recipe}, seed {trained.seed}"
-    return Subject(tasks.get(task), method, model, weights, (trained.seed,), config.max_length, name)
 
 
 def early_exit(subject: Subject, samples: int, device: torch.device) -> list[Measured]:

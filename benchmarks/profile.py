@@ -12,11 +12,11 @@ from benchmarks import Measured, timing
 
 # kind → names of its kernels (CUDA) or operations (CPU); the first that fits counts
 KINDS = {
-    "attention": r"attention",
-    "products": r"gemm|nvjet|cutlass|cublas|splitk|::(add|b|badd)?b?mm$",
+    "attention": r"attention|flash|fmha",
+    "products": r"gemm|nvjet|cutlass|cublas|splitk|::(add|b|badd)?b?mm$|::_linear_pointwise$",
     "norms and GELU": r"_norm\b|_norm_|layer_norm|gelu|_boundary_|_input_backward",
     "AdamW": r"adamw",
-    "copies": r"memcpy|memset|::copy_$|_copy_",
+    "copies": r"memcpy|memset|::copy_$|_copy_|CatArray|::cat$",
 }
 REST = "rest"
 

@@ -20,8 +20,7 @@ import torch
 from benchmarks import Measured, Table
 from looped import devices, tasks
 from looped.errors import InputError
-from looped.solve import Solver, answer, load
-from looped.solve.sources import COMPILED, is_known
+from looped.solve import COMPILED, Solver, answer, is_known, load
 from looped.tasks.base import Task
 
 ONE_BY_ONE, COMMANDS = 100, 3  # questions of the sample that are timed each way

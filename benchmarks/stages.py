@@ -12,6 +12,7 @@ from looped import registry, tasks
 from looped.errors import InputError
 from looped.fast.engine import Engine
 from looped.fast.modules import ModuleEngine
+from looped.model.looped import BlockMaker
 from looped.training import recipes
 from looped.training.config import TrainConfig
 
@@ -25,7 +26,6 @@ def last_stage(
     length: int | None = None,
     width: int | None = None,
     batch: int | None = None,
-    block: str | None = None,
 ) -> TrainConfig:
     """The recipe `fast` without noise, in a curriculum of one stage: its last, where steps are dearest."""
     if seeds < 1:
@@ -39,8 +39,27 @@ def last_stage(
         batch=batch or config.batch,
         noise=0.0,  # the peer has none, and the same step is to be compared
         model=replace(config.model, width=width or config.model.width),
-        block=registry.resolve("block", block) if block else "",
     )
+
+
+def of_blocks(config: TrainConfig, named: str, precision: torch.dtype) -> dict[str, TrainConfig]:
+    """The same for blocks of the user's, FILE.py:Name or FILE.py:Name,Name, by what each is called."""
+    file, _, names = named.rpartition(":")
+    products = timing.precision_name(precision)
+    return {
+        name: replace(
+            config,
+            block=registry.resolve("block", f"{file}:{name}" if file else name),
+            products=products,  # type: ignore[arg-type]
+        )
+        for name in names.split(",")
+    }
+
+
+def made(config: TrainConfig) -> BlockMaker | None:
+    """What makes the block of a configuration; None for the stock block."""
+    maker: BlockMaker | None = registry.find("block", config.block) if config.block else None
+    return maker
 
 
 def ready(
@@ -49,8 +68,7 @@ def ready(
     """An engine that has taken its first step, and the seconds that took: on CUDA, those of capturing it."""
     engine: Engine | ModuleEngine
     if config.block:
-        made = replace(config, products=timing.precision_name(precision))  # type: ignore[arg-type]
-        engine = ModuleEngine(made, device, block=registry.find("block", config.block))
+        engine = ModuleEngine(config, device, block=made(config))
     else:
         engine = Engine(config, device, precision=precision)
     return engine, timing.seconds(engine.step, device)

@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 
 from benchmarks import Measured, Table, timing
 from benchmarks.peer import PeerTrainer, library, make_rows
 from benchmarks.profile import profile_step
-from benchmarks.stages import free, last_stage, ready
+from benchmarks.stages import free, last_stage, made, of_blocks, ready
 from looped import devices, tasks
 from looped.batches import Batch
 from looped.errors import InputError
 from looped.fast.engine import Engine
-from looped.fast.modules import ModuleEngine
+from looped.fast.modules import ModuleEngine, trial
 from looped.fast.packing import Packing
 from looped.training.config import TrainConfig
 from looped.training.curriculum import Plan, Stage
@@ -47,56 +48,98 @@ def measure(
 ) -> Measured:
     """Time `steps` gradient steps of ours and `peer_steps` of the peer.
 
-    With a `block` of the user's ours is that block with its seeds stacked, and the peer is the ordinary Transformer all
-    the same; operations and their rates are those of the stock block then.
+    `block` is FILE.py:Name, or several as FILE.py:Name,Name: blocks of the user's, timed beside the built-in one with
+    their seeds stacked. A block that a run would not stack is not timed: the reason stands in its place.
     """
     if steps < 1 or peer_steps < 0:
         raise InputError(f"steps must be at least 1 and peer-steps at least 0, not {steps} and {peer_steps}")
     where = devices.pick(device)
     dtype = timing.precision_of(precision, where)
-    config = last_stage(task, seeds, length=length, width=width, batch=batch, block=block)
+    config = last_stage(task, seeds, length=length, width=width, batch=batch)
+    blocks = of_blocks(config, block, dtype) if block else {}
     if peer_steps:
         library()  # complains before any work is done
     found = _case(config, where, dtype)
-    engine, ours = _ours(config, where, dtype)
-    peer, theirs = _theirs(config, where) if peer_steps else (None, {})
-    if peer is not None and not block:
-        found["loss_difference"] = loss_difference(config, where, dtype, peer)
+    reasons = {name: trial(each, where, made(each)) for name, each in blocks.items()}
+    stacked = [name for name, reason in reasons.items() if reason is None]
+    at_work = [_ours(each, where, dtype) for each in (config, *(blocks[name] for name in stacked))]
     rounds = min(ROUNDS, steps)
-    own, other = _alternate(
-        lambda: timing.seconds(engine.step, where, steps // rounds),
-        rounds,
-        lambda: timing.seconds(peer.step, where) if peer is not None else 0.0,
-        peer_steps,
-    )
+    calls = [(partial(timing.seconds, engine.step, where, steps // rounds), rounds) for engine, _ in at_work]
+    peer, theirs = _theirs(config, where) if peer_steps else (None, {})
+    if peer is not None:
+        found["loss_difference"] = loss_difference(config, where, dtype, peer)
+        calls.append((partial(timing.seconds, peer.step, where), peer_steps))
+    taken = _alternate(calls)
     stage, ceiling = _stage(config, where), found["ceiling_tflops"]
-    found["ours"] = {**_rates(own, seeds, _flops(config, stage), ceiling), **ours}
-    found["ours"]["anatomy"] = profile_step(engine.step, where, calls=2 if where.type == "cuda" else 1)
-    if other:
-        found["peer"] = {**_rates(other, 1, _flops(config, stage, to_the_end=True), ceiling), **theirs}
-        found["speedup"] = found["peer"]["ms_per_seed"] / found["ours"]["ms_per_seed"]
+    profiled = 2 if where.type == "cuda" else 1
+    ours, *others = (
+        {**_times(readings, seeds), **about, "anatomy": profile_step(engine.step, where, calls=profiled)}
+        for readings, (engine, about) in zip(taken, at_work, strict=False)
+    )
+    found["ours"] = ours | _rates(ours, _flops(config, stage), ceiling)
+    if peer is not None:
+        times = _times(taken[-1], 1)
+        found["peer"] = times | theirs | _rates(times, _flops(config, stage, to_the_end=True), ceiling)
+        found["speedup"] = times["ms_per_seed"] / ours["ms_per_seed"]
+    if blocks:
+        found["blocks"] = {name: {"refused": reason} for name, reason in reasons.items()}
+    for name, side in zip(stacked, others, strict=True):
+        side["times_built_in"] = side["ms_per_seed"] / ours["ms_per_seed"]
+        if peer is not None:
+            side["speedup"] = found["peer"]["ms_per_seed"] / side["ms_per_seed"]
+        found["blocks"][name] = side
     return found
 
 
 def table(measured: Measured) -> Table:
-    """One row a side."""
+    """One row a side. Beside blocks of the user's: kernels by kind, in ms of a step of all seeds."""
     columns = ("side", "ms per step and seed", "TFLOP/s", "% of ceiling", "peak MB", "compile s", "capture s")
-    rows: list[tuple[object, ...]] = []
-    for side in ("ours", "peer"):
-        if side in measured:
-            got = measured[side]
-            rows.append(
-                (
-                    f"{side}, {got['seeds']} × {measured['task']} in {got['precision']}",
-                    round(got["ms_per_seed"], 3),
-                    round(got["tflops"], 3),
-                    round(100 * got["share_of_ceiling"], 1),
-                    round(got["peak_bytes"] / 1e6, 1),
-                    round(got.get("compile_seconds", 0.0), 2),
-                    round(got.get("capture_seconds", 0.0), 2),
-                )
+    sides: Measured = {side: measured[side] for side in ("ours", "peer") if side in measured}
+    if "blocks" in measured:
+        return _table_of_blocks(measured, sides)
+    rows: list[Sequence[object]] = [
+        (
+            _label(side, got, measured),
+            round(got["ms_per_seed"], 3),
+            round(got["tflops"], 3),
+            round(100 * got["share_of_ceiling"], 1),
+            round(got["peak_bytes"] / 1e6, 1),
+            round(got.get("compile_seconds", 0.0), 2),
+            round(got.get("capture_seconds", 0.0), 2),
+        )
+        for side, got in sides.items()
+    ]
+    return columns, rows
+
+
+def _table_of_blocks(measured: Measured, sides: Measured) -> Table:
+    kinds = list(sides["ours"]["anatomy"]["ms"])
+    columns = ("side", "ms per step and seed", "× built-in", "peer / it", "peak MB", "launches", *kinds)
+    rows: list[Sequence[object]] = []
+    for side, got in {**sides, **measured["blocks"]}.items():
+        if "refused" in got:
+            rows.append((f"{side}: {got['refused']}", *[""] * (len(columns) - 1)))
+            continue
+        ratios = [
+            got.get("times_built_in"),
+            measured.get("speedup") if side == "ours" else got.get("speedup"),
+        ]
+        kernels = got.get("anatomy", {"launches": "", "ms": {}})
+        rows.append(
+            (
+                _label(side, got, measured),
+                round(got["ms_per_seed"], 3),
+                *("" if ratio is None else round(ratio, 2) for ratio in ratios),
+                round(got["peak_bytes"] / 1e6, 1),
+                kernels["launches"],
+                *(round(kernels["ms"][kind], 2) if kernels["ms"] else "" for kind in kinds),
             )
-    return columns, list(rows)
+        )
+    return columns, rows
+
+
+def _label(side: str, got: Measured, measured: Measured) -> str:
+    return f"{side}, {got['seeds']} × {measured['task']} in {got['precision']}"
 
 
 # --- the two sides -----------------------------------------------------------------------------------------
@@ -167,36 +210,33 @@ def loss_difference(
 # --- time --------------------------------------------------------------------------------------------------
 
 
-def _alternate(
-    ours: Callable[[], float], ours_rounds: int, theirs: Callable[[], float], their_rounds: int
-) -> tuple[list[float], list[float]]:
-    """Readings of both sides in turn, as many of each as asked for, spread evenly over the time they take."""
-    own: list[float] = []
-    other: list[float] = []
-    while len(own) < ours_rounds or len(other) < their_rounds:
-        if len(own) * their_rounds <= len(other) * ours_rounds:
-            own.append(ours())
-        else:
-            other.append(theirs())
-    return own, other
+def _alternate(sides: Sequence[tuple[Callable[[], float], int]]) -> list[list[float]]:
+    """Readings of every side in turn, as many of each as asked for, spread evenly over the time they take."""
+    taken: list[list[float]] = [[] for _ in sides]
+    while left := [i for i, (_, rounds) in enumerate(sides) if len(taken[i]) < rounds]:
+        behind = min(left, key=lambda i: len(taken[i]) / sides[i][1])
+        taken[behind].append(sides[behind][0]())
+    return taken
 
 
-def _rates(taken: list[float], seeds: int, flops: float, ceiling: float) -> Measured:
-    """Readings of a step of `seeds` seeds, `flops` operations each, as times and rates."""
-    step = statistics.median(taken)
-    tflops = flops * seeds / step / 1e12
+def _times(taken: list[float], seeds: int) -> Measured:
+    """Readings of a step of `seeds` seeds, in ms."""
+    step = 1e3 * statistics.median(taken)
+    return {"ms_per_step": step, "ms_per_seed": step / seeds, "rounds_ms": [1e3 * s for s in taken]}
+
+
+def _rates(times: Measured, flops: float, ceiling: float) -> Measured:
+    """The same as rates, with `flops` operations per step and seed."""
+    tflops = flops / times["ms_per_seed"] / 1e9
     return {
-        "ms_per_step": 1e3 * step,
-        "ms_per_seed": 1e3 * step / seeds,
-        "rounds_ms": [1e3 * s for s in taken],
-        "floor_ms_per_seed": flops / ceiling / 1e9,  # were there nothing but products at the ceiling
+        "floor_ms_per_seed": flops / ceiling / 1e9,
         "tflops": tflops,
         "share_of_ceiling": tflops / ceiling,
     }
 
 
 def _stage(config: TrainConfig, device: torch.device) -> Stage:
-    return Engine(replace(config, block="", seeds=config.seeds[:1]), device).stage(config.max_length)
+    return Engine(replace(config, seeds=config.seeds[:1]), device).stage(config.max_length)
 
 
 def _flops(config: TrainConfig, stage: Stage, *, to_the_end: bool = False) -> float:

@@ -12,8 +12,8 @@ import pytest
 import looped.zoo as zoo
 from looped import runs, serial
 from looped.errors import InputError, quoted
-from looped.evaluation.length_sweep import record
-from looped.experiments import results
+from looped.evaluation import length_sweep
+from looped.experiments import queue
 from looped.training.config import TrainConfig
 from looped.training.recipes import make
 
@@ -155,11 +155,11 @@ LADDER: dict[str, Any] = {
 def test_a_forged_run_of_a_length_sweep_is_refused(field: str, value: object, tmp_path: Path) -> None:
     forged, path = copy.deepcopy(LADDER), tmp_path / "ladder.json"
     path.write_text(json.dumps(forged))
-    record.read(path)
+    length_sweep.read(path)
     forged["provenance"]["runs"][0][field] = value
     path.write_text(json.dumps(forged))
     with pytest.raises(InputError, match=r"ladder\.json holds no length sweep"):
-        record.read(path)
+        length_sweep.read(path)
 
 
 @pytest.mark.parametrize(
@@ -172,9 +172,9 @@ def test_a_forged_row_is_refused(field: str, value: object, tmp_path: Path) -> N
     forged["rows"][0][field] = value
     path.write_text(json.dumps(forged))
     with pytest.raises(InputError, match=r"ladder\.json holds no length sweep"):
-        record.read(path)
+        length_sweep.read(path)
     if field != "family":
-        assert not results._is_row(forged["rows"][0])
+        assert not queue.is_row(forged["rows"][0])
 
 
 def test_metrics_with_steps_of_any_size_are_damaged_lines(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ import torch
 
 from looped import checkpoints, runs, serial
 from looped.errors import InputError
-from looped.explorer import models, queries
-from looped.explorer.models import read_query
-from looped.explorer.queries import WatchedLoop
+from looped.explorer import queries
+from looped.explorer.queries import WatchedLoop, read_query
 from looped.explorer.security import LIMITS
 from looped.model.weights import Layout
 from looped.runs import Run
@@ -63,8 +62,8 @@ def test_one_seed_of_two_is_told_of_and_the_other_measured(tmp_path: Path, cli) 
 
 def test_the_explorer_says_so_too(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"seed-0\.safetensors.*diverged"):
-        models.all_models([diverged(tmp_path / "nan", NAN)], shipped=())
-    registry = models.all_models([diverged(tmp_path / "huge", HUGE)], shipped=())
+        queries.all_models([diverged(tmp_path / "nan", NAN)], shipped=())
+    registry = queries.all_models([diverged(tmp_path / "huge", HUGE)], shipped=())
     (key,) = [key for key in registry if "huge" in key]
     asked = read_query(registry[key], "101", 1.0, LIMITS)
     with pytest.raises(InputError, match=r"huge.*diverged"):

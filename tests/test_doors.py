@@ -21,7 +21,7 @@ from looped import registry, runs, tasks
 from looped.errors import InputError
 from looped.evaluation import stopping
 from looped.explorer.app import Explorer
-from looped.explorer.models import ModelRegistry, _given, read_query
+from looped.explorer.queries import ModelRegistry, _given, read_query
 from looped.fast.supports import supports
 from looped.methods import Method
 from looped.tasks import Task

@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 
 from looped import figures, runs, serial
 from looped.compiler import compiled
-from looped.evaluation.length_sweep import record
-from looped.experiments import plan, queue, results
+from looped.evaluation import length_sweep
+from looped.experiments import plan, queue
 from looped.experiments.plan import MeasurementPlan, RunSpec
 from looped.experiments.queue import Job
 from looped.rasp import programs
@@ -103,13 +103,13 @@ READERS: dict[str, tuple[object, int, Callable[[Path], Any]]] = {
     "result.json": (
         {"provenance": ORIGIN, "rows": [ROW] * 3},
         100,
-        lambda path: results.read(path, CONFIG, PLAN),
+        lambda path: queue.read_result(path, CONFIG, PLAN),
     ),
     "rows.json": ({"provenance": ORIGIN, "rows": [ROW, ROW | {"seed": 1}, ROW | {"length": 5}]}, 60, rows),
     "steps.json": ({"rows": [STEP | {"step": t, "surprise": 0.1, "chosen": 1} for t in (1, 2)]}, 60, rows),
     "metrics.jsonl": (METRICS, 60, metrics),
     "ladders.json": ({"ladder": [LADDER, LADDER | {"run": "y"}]}, 60, ladders),
-    "ladder.json": ({"provenance": {"runs": []}, "rows": [], "steps": []}, 60, record.read),
+    "ladder.json": ({"provenance": {"runs": []}, "rows": [], "steps": []}, 60, length_sweep.read),
 }
 
 

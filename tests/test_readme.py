@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from looped.cli import COMMANDS
-from looped.cli.bench import markdown_of
+from looped.cli.length_sweep import markdown_of
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

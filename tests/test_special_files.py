@@ -17,7 +17,7 @@ import looped.zoo as zoo
 from looped import files, runs, serial
 from looped.compiler import compiled
 from looped.errors import InputError
-from looped.experiments import child, queue, results
+from looped.experiments import backends, queue
 from looped.experiments.plan import MeasurementPlan
 from looped.experiments.queue import Job
 from looped.training.recipes import make
@@ -146,16 +146,16 @@ JOB = Job("a", serial.override(make("copy", "fop-loop-adaptive", "quick", (0,)),
 PLAN = MeasurementPlan((2,), samples=2)
 # Files that only the worker or a figure reads: a sentence, or as if there were none
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "result": ("x.json", lambda path: results.read(path, JOB.config, PLAN)),
-    "differences": ("differs.json", lambda path: results._known_differences(path.parent)),
-    "part of a result": ("x.part", results.kept_lengths),
+    "result": ("x.json", lambda path: queue.read_result(path, JOB.config, PLAN)),
+    "differences": ("differs.json", lambda path: queue._known_differences(path.parent)),
+    "part of a result": ("x.part", queue.kept_lengths),
     "card": ("x.json", zoo._read.__wrapped__),
     "compiled model": ("x.safetensors", compiled.load),
     "reason of a failure": (".jobs/a.failed", lambda path: queue.failure(path.parents[1], "a")),
     "last report": ("metrics.jsonl", lambda path: queue.last_report(path.parent)),
     "explorer's metrics": ("metrics.jsonl", lambda path: runs.read_metrics(path.parent)),
     "saved step": ("state.safetensors", queue.saved_step),
-    "log of a worker": ("x.log", lambda path: child.run_worker(["--help"], str(path), ".", "stop")),
+    "log of a worker": ("x.log", lambda path: backends.run_worker(["--help"], str(path), ".", "stop")),
 }
 
 
@@ -177,7 +177,7 @@ def test_nothing_is_opened_by_hand() -> None:
         "checkpoints.py",  # new files and folders
         "explorer/app.py",  # the page's own files, at the start
         "explorer/export.py",  # the same, to copy them
-        "experiments/child.py",  # a log; imports nothing of the package
+        "experiments/backends/__init__.py",  # a log, where nothing of the package is imported
         "training/interrupt.py",  # /dev/null
         "cli/__init__.py",  # the same
     }

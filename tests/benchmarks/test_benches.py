@@ -49,12 +49,25 @@ def test_train_measures_both_sides() -> None:
     assert [len(row) for row in rows] == [len(columns)] * 2
 
 
-def test_train_measures_a_block_of_ones_own() -> None:
+def test_train_measures_blocks_of_ones_own_beside_the_built_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["SwiGLU", "StickBreaking", "Shifted"]
+    tried = train.trial
+    monkeypatch.setattr(train, "trial", lambda *given: "why" if "Stick" in given[0].block else tried(*given))
     found = train.measure(
-        **TINY, task="copy", seeds=2, length=3, steps=2, peer_steps=0, block="docs/my_blocks.py:SwiGLU"
-    )
-    assert found["ours"]["ms_per_seed"] > 0
-    assert "loss_difference" not in found
+        **TINY, task="copy", seeds=2, length=3, steps=2, peer_steps=0, precision="bf16",
+        block=f"docs/my_blocks.py:{','.join(names)}",
+    )  # fmt: skip
+    swiglu, refused, shifted = (found["blocks"][name] for name in names)
+    assert refused == {"refused": "why"}
+    for side in (found["ours"], swiglu, shifted):
+        assert side["ms_per_seed"] == pytest.approx(side["ms_per_step"] / 2)
+        assert side["anatomy"]["launches"] > 0
+        assert len(side["rounds_ms"]) == 2
+    assert swiglu["times_built_in"] == pytest.approx(swiglu["ms_per_seed"] / found["ours"]["ms_per_seed"])
+    columns, rows = train.table(found)
+    assert [row[0] for row in rows] == ["ours, 2 × copy in bf16", "SwiGLU, 2 × copy in bf16",
+                                        "StickBreaking: why", "Shifted, 2 × copy in bf16"]  # fmt: skip
+    assert {len(row) for row in rows} == {len(columns)}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +81,7 @@ def test_rounds_of_both_sides_are_spread_evenly(ours: int, theirs: int, order: s
         seen.append(side)
         return float(next(clock))
 
-    own, other = train._alternate(lambda: read("o"), ours, lambda: read("t"), theirs)
+    own, other = train._alternate([(lambda: read("o"), ours), (lambda: read("t"), theirs)])
     assert "".join(seen) == order
     assert [seen[int(at)] for at in own + other] == ["o"] * ours + ["t"] * theirs
 
@@ -91,7 +104,7 @@ def test_the_peer_runs_every_row_to_the_end() -> None:
     assert saved < 0.55, "rows leave at their own T and end where their problem does"
     padded = train.Engine(replace(config, trailing="batch"))
     saved = train._flops(config, padded.stage(6)) / everything
-    assert saved == pytest.approx(stage.plan.row_steps / (12 * 6)), "rows leave at their own T"
+    assert saved == pytest.approx(sum(stage.plan.active) / (12 * 6)), "rows leave at their own T"
 
 
 # --- scale, equal, infer -----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import torch
 
 from benchmarks import timing
 from looped.errors import InputError
+from looped.fast import onednn
 
 CPU = torch.device("cpu")
 KB = 256  # numbers of four bytes
@@ -87,7 +88,12 @@ def test_a_reading_is_the_mean_of_its_calls_and_the_median_of_its_rounds(
     assert len(calls) == 1 + 3 * 2
 
 
-def test_a_ceiling_is_the_best_of_its_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter([0.0, 8.0, 10.0, 14.0, 20.0, 120.0])  # 2, 1 and 25 s a product
+@pytest.mark.parametrize(("both", "rounds"), [(False, 4), (True, 2)])
+def test_a_ceiling_is_the_best_of_its_rounds_and_libraries(
+    both: bool, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = iter([0.0, 8.0, 10.0, 14.0, 20.0, 120.0, 130.0, 150.0])  # 2, 1, 25 and 5 s a product
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
-    assert timing.ceiling_tflops(CPU, torch.float32, rounds=3) == pytest.approx(2 * 1024**3 / 1e12)
+    monkeypatch.setattr(onednn, "available", lambda: both)
+    assert timing.ceiling_tflops(CPU, torch.float32, rounds) == pytest.approx(2 * 1024**3 / 1e12)
+    assert next(ticks, None) is None

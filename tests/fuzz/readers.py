@@ -34,11 +34,11 @@ def readers() -> dict[str, tuple[Reader, list[bytes]]]:
     import looped.zoo as zoo
     from looped import checkpoints, figures, runs, serial
     from looped.compiler import compiled
-    from looped.evaluation.length_sweep import record
-    from looped.experiments import plan, queue, results
+    from looped.evaluation import length_sweep
+    from looped.experiments import plan, queue
     from looped.experiments.plan import MeasurementPlan, RunSpec
     from looped.experiments.queue import Job
-    from looped.explorer import queries
+    from looped.explorer import app
     from looped.model.hub import HubFacts
     from looped.rasp import programs
 
@@ -78,14 +78,14 @@ def readers() -> dict[str, tuple[Reader, list[bytes]]]:
                         [_json({"looped": "0", "config": serial.to_json(config)})]),
         "metrics.jsonl": (lambda path: runs.read_metrics(path.parent), [_json(line) * 2]),
         "drawn.jsonl": (figures.read_metrics, [_json(line) * 2]),
-        "result.json": (lambda path: results.read(path, config, measured), [result]),
+        "result.json": (lambda path: queue.read_result(path, config, measured), [result]),
         "rows.json": (lambda path: figures.read_rows([path]), [result, _json(row) * 2]),
-        "ladder.json": (record.read, [_json(ladder), *ladders]),
+        "ladder.json": (length_sweep.read, [_json(ladder), *ladders]),
         "ladders.json": (lambda path: figures.read_length_sweeps([path]), [_json({"ladder": [summary]})]),
         "card.json": (zoo._read.__wrapped__, cards),
         "sweep.json": (plan.read_sweep, [_json(sweep), _json(listed)]),
         "job.json": (queue.read_job, [_json(serial.to_json(Job("job", config, (measured,), "results")))]),
-        "request.json": (lambda path: queries.read_request(queries.RunRequest, path.read_bytes()), [_json(asked)]),
+        "request.json": (lambda path: app.read_request(app.RunRequest, path.read_bytes()), [_json(asked)]),
         "published.json": (_published,
                            [_json(serial.to_json(HubFacts("looped", "copy")) | serial.to_json(config.model))]),
         "seed.safetensors": (_whole(runs.load_seed, one[1]), [one[0]]),
