@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from random import Random
@@ -249,7 +249,7 @@ class Task(ABC):
         self, questions: list[list[str]], device: torch.device | str = "cpu", max_length: int | None = None
     ) -> Problems:
         """Given questions (token names) as a padded batch, answered by the oracle; as wide as `max_length` asks."""
-        answers = [list(self.solve(question)) for question in questions]
+        answers = [self._answer(question) for question in questions]
         shapes = [self.measure(question) for question in questions]
         for asked, said, (n, _) in zip(questions, answers, shapes, strict=True):
             sizes = self.question_size(n), self.answer_size(n)
@@ -263,6 +263,14 @@ class Task(ABC):
         lengths, variants = torch.tensor(shapes, device=device, dtype=torch.long).view(-1, 2).unbind(1)
         question, answer = self._pad(questions, device, sizes[0]), self._pad(answers, device, sizes[1])
         return Problems(*question, *answer, lengths, self.steps(lengths, variants))
+
+    def _answer(self, question: list[str]) -> list[str]:
+        """The oracle's answer, of which a task of a user's own may return anything."""
+        said: object = self.solve(question)
+        if not isinstance(said, Iterable):
+            asked = self.format_question(question)[:40]
+            raise InputError(f"{self.name} {asked}: solve must return the answer's tokens, not {said!r:.40}")
+        return list(said)
 
     def _pad(self, rows: list[list[str]], device: torch.device | str, size: int) -> tuple[Digits, Sizes]:
         sizes = [len(row) for row in rows]

@@ -6,6 +6,7 @@ Numbers are rows of digits, least significant first, as in `looped.tasks.arithme
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -17,7 +18,7 @@ from looped.tasks import families as draws
 from looped.tasks.arithmetic import added
 from looped.tasks.families import BITS, UNIFORM, Ids, Sizes, filled, mirrored, within
 from looped.tasks.suites.chomsky.context_free import ReverseString
-from looped.tasks.suites.chomsky.regular import DIGITS, ChomskyTask, OneTokenTask
+from looped.tasks.suites.chomsky.regular import DIGITS, LOCAL, ChomskyTask, OneTokenTask
 
 MISSING, FILLER = "_", "-"
 
@@ -26,6 +27,17 @@ class DuplicateString(ReverseString):
     """The bits twice."""
 
     example = "0110"
+    block = replace(
+        LOCAL,
+        width=48,
+        loops="2q",
+        max_length=13,
+        lr=2e-3,
+        steps=5_000,
+        interval=200,
+        batch=16,
+        trailing="own",
+    )
 
     def answer_size(self, length: int) -> int:
         """Twice the question."""
