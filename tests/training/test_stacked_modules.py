@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from looped import registry
 from looped.errors import InputError
@@ -19,6 +21,7 @@ from looped.fast.modules import ModuleEngine
 from looped.model.block import Block
 from looped.model.config import ModelConfig
 from looped.training.curriculum import Stage
+from looped.training.engine import TrainingEngine
 from looped.training.plain import PlainEngine
 from looped.training.trainer import make_engine
 
@@ -236,6 +239,23 @@ def test_the_run_before_a_recording_is_undone(tiny, kind, monkeypatch: pytest.Mo
     assert recorded._graph.generators == recorded.generators
     for one, other in zip(recorded.generators, eager.generators, strict=True):
         assert torch.equal(one.get_state(), other.get_state())
+
+
+@pytest.mark.parametrize("block", [Block, None, Products])
+@pytest.mark.parametrize("case", CASES)
+def test_a_recorded_step_asks_the_host_for_nothing(tiny, case: str, block: type[nn.Module] | None) -> None:
+    """A graph cannot be captured otherwise; on tensors without values, whatever asks for one raises."""
+    # Block: by the fast engine; None: the same as any other block.
+    make = Engine if block is Block else partial(ModuleEngine, block=block)
+    engine = make(tiny(products="bf16", **CASES[case]), graphs=True)
+    engine.products = True  # as on CUDA
+    stage = engine.stage(engine.config.max_length)
+    assert stage.plan is not None
+    before, weights = engine.gradients(stage), engine.weights.clone()  # keeps what follows from shapes alone
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        readings = TrainingEngine._carry_out(engine, stage)
+    assert readings.loss.shape == before[0].shape
+    assert torch.equal(engine.weights, weights), "nothing was computed"
 
 
 @pytest.mark.gpu
