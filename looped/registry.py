@@ -18,6 +18,7 @@ import importlib.util
 import inspect
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
@@ -29,6 +30,7 @@ from looped import files
 from looped.errors import InputError
 
 LARGEST_FILE = 1 << 22  # bytes of a user's file of Python
+USER_MODULE = "looped_user_"  # begins the name of the module that such a file becomes
 RECIPE_PARAMETERS = 3  # task, method, seeds: how a recipe is told from a function that makes a block
 
 
@@ -285,12 +287,21 @@ def _is_own(module: ModuleType, found: Any) -> bool:
     return True
 
 
+def fault(error: BaseException) -> str | None:
+    """The file, line and function of a person's own where an error arose, as a sentence; None if it was not there."""
+    place = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__")).startswith(USER_MODULE):
+            place = f"{Path(frame.f_code.co_filename).name}, line {line}, in {frame.f_code.co_name}"
+    return place and f"{place}: {type(error).__name__}: {error}"
+
+
 def _run(path: Path) -> ModuleType:
     """The module in a file, run once a process and again when it has changed; it may import its neighbours."""
     whole = path.resolve()
     text = files.read_bytes(whole, "a file of Python", LARGEST_FILE)
     key = hashlib.sha256(str(whole).encode() + text).hexdigest()[:16]
-    name = f"looped_user_{key}"
+    name = f"{USER_MODULE}{key}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, whole)

@@ -199,7 +199,7 @@ def test_the_explorer_shows_a_task_and_a_rule_of_the_users(cli, folder: Path) ->
         (("train", "bad.py:Copy"), "the task Copy of bad.py calls itself copy, as one of ours"),
         (("train", "bad.py:Needy"), "the task Needy of bad.py could not be made: "),
         (("train", "bad.py:Long", "--steps", "1"), "an answer of 4 tokens, but"),
-        (("train", "copy", "--recipe", "bad.py:nothing"), "must return a TrainConfig, not a NoneType"),
+        (("train", "copy", "--recipe", "bad.py:nothing"), "must return a TrainConfig, not NoneType"),
         (("solve", "copy", "1", "--stop", "bad.py:Oracle"), "calls itself oracle, as one of ours"),
         (("solve", "copy", "1", "--stop", "my_parts.py:Sure=x"), "is no parameter for a stopping rule"),
     ],
@@ -219,6 +219,50 @@ def test_mistakes_are_one_sentence(cli, folder: Path, words: tuple[str, ...], co
     assert (done.code, done.out) == (2, "")
     assert complaint in done.err.replace("\n", " ")
     assert done.err.count("\n") == 1 or "in runs" in done.err  # a training that has begun says so first
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("sample", "faulty.py:Raises"), "faulty.py, line 9, in solve: IndexError: "),
+        (("sample", "faulty.py:Number"), ": solve must return the answer's tokens, not 7"),
+        (("train", "copy", "--recipe", "faulty.py:fails"), "faulty.py, line 26, in fails: KeyError: 'x'"),
+        (("train", "copy", "--block", "faulty.py:Bare"), "the block Bare could not be made from a ModelConfig: "),
+        (("train", "copy", "--block", "faulty.py:nothing"), "must be a torch.nn.Module or return one, not NoneType"),
+        (("train", "copy", "--block", "faulty.py:First"), "must return a state of the shape it is given, "),
+        (("solve", "copy", "1", "--stop", "faulty.py:Five"), "five: stops must return a boolean tensor, not int"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_file_of_the_users_own_names_its_place(
+    cli, folder: Path, words: tuple[str, ...], complaint: str
+) -> None:
+    (folder / "faulty.py").write_text(
+        "from torch import nn\n"
+        "from looped.evaluation.stopping import OnlineRule\n"
+        "from looped.tasks import Task\n"
+        "class Number(Task):\n    symbols = '01'\n    def solve(self, question): return 7\n"
+        "class Raises(Task):\n    symbols = '01'\n    def solve(self, question): return question[99]\n"
+        "class Bare(nn.Module):\n    def __init__(self): super().__init__()\n"
+        "class First(nn.Module):\n"
+        "    def __init__(self, config):\n"
+        "        super().__init__()\n"
+        "        self.linear = nn.Linear(config.width, config.width)\n"
+        "    def forward(self, h):\n"
+        "        return self.linear(h)[:, :1]\n"
+        "class Five(OnlineRule):\n"
+        "    def stops(self, now):\n"
+        "        return 5\n"
+        "\n"
+        "def nothing(config):\n"
+        "    return None\n"
+        "\n"
+        "def fails(task, method, seeds):\n"
+        "    raise KeyError('x')\n"
+    )
+    own = ("--recipe", "quick", "--seeds", "0") if "--block" in words else ()
+    done = cli(*words, *own)
+    assert (done.code, done.out) == (2, "")
+    assert complaint in done.err.splitlines()[-1]
 
 
 # --- Python --------------------------------------------------------------------------------------------------

@@ -85,15 +85,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(_shortened(f"{error.strerror or error}{where}", words))
     except KeyboardInterrupt as error:
         return _fail("interrupted", status_of(error))
-    except ValueError as error:
-        if "MPLBACKEND" not in os.environ or "backend" not in str(error):
+    except Exception as error:
+        if (sentence := _sentence(error)) is None:
             raise
+        return _fail(_shortened(sentence, words))
+
+
+def _sentence(error: Exception) -> str | None:
+    """What an error that is none of ours comes from, where that is known: memory, a variable, a file of the user's."""
+    if _is_want_of_memory(error):
+        return "there is not enough memory for this: ask for a smaller model, batch or length"
+    if isinstance(error, ValueError) and "MPLBACKEND" in os.environ and "backend" in str(error):
         named = quoted(os.environ["MPLBACKEND"])
-        return _fail(f"matplotlib knows no backend {named}, which the variable MPLBACKEND names; unset it")
-    except (MemoryError, RuntimeError) as error:
-        if not _is_want_of_memory(error):
-            raise
-        return _fail("there is not enough memory for this: ask for a smaller model, batch or length")
+        return f"matplotlib knows no backend {named}, which the variable MPLBACKEND names; unset it"
+    from looped.registry import fault
+
+    return fault(error)
 
 
 def _dispatch(words: list[str]) -> int:

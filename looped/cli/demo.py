@@ -123,7 +123,7 @@ class DemoArgs:
     samples: int = 200
     """Problems per length in the exam at the end; a quarter of them at the longest."""
     steps: int = 0
-    """Gradient steps of the looped model; the other takes three times as many. 0: 500."""
+    """Gradient steps of the looped model, 500 where 0 is given; the other takes three times as many."""
     json: bool = False
     """Print what came out as one JSON object."""
 
@@ -135,6 +135,8 @@ def run(args: DemoArgs) -> int:
     check_samples(args.samples)
     from looped import figures  # matplotlib takes a second to load
 
+    if args.out.exists() and not args.out.is_dir():
+        raise InputError(f"{args.out} is a file, not a folder for the demo")
     torch.set_num_threads(1)  # models this small lose by a second thread, and tenfold on a busy machine
     args.out.mkdir(parents=True, exist_ok=True)
     solved = check_programs(200)

@@ -115,7 +115,7 @@ def _run_part(
         seen = roll.advance()
         on_step()
         now = roll.present(needed[every, roll.rows], look)
-        stops = torch.stack([rule.stops(now) for rule in rules]) | (limits[roll.rows] <= t)
+        stops = torch.stack([rule.stopped(now) for rule in rules]) | (limits[roll.rows] <= t)
         waiting.append((t, stops & running, roll.reading if look else seen))
         running &= ~stops
         if t % roll.asks_every and t < last:

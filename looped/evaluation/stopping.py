@@ -68,6 +68,14 @@ class OnlineRule(Rule):
     def stops(self, now: Present) -> Bool[Tensor, "S N"]:
         """Which examples stop after this step, if they have not yet."""
 
+    def stopped(self, now: Present) -> Bool[Tensor, "S N"]:
+        """What `stops` returns; raises where a rule of a user's own returns anything else."""
+        found: object = self.stops(now)
+        if not isinstance(found, Tensor) or found.dtype != torch.bool:
+            said = f"a tensor of {found.dtype}" if isinstance(found, Tensor) else type(found).__name__
+            raise InputError(f"the stopping rule {self.name}: stops must return a boolean tensor, not {said}")
+        return found
+
     def steps(self, grid: StepGrid) -> Int[Tensor, "S N"]:
         """The first step after which the rule stops an example; the grid's last if there is none."""
         seeds, last, examples = grid.correct.shape
@@ -79,7 +87,7 @@ class OnlineRule(Rule):
             unchanged = torch.where(grid.changed[:, t], 0, unchanged + 1)
             said = (None if each is None else each[:, t] for each in (grid.done, grid.halting, grid.motion))
             now = Present(t + 1, grid.surprise[:, t], unchanged, needed, *said)
-            stops = running & self.stops(now)
+            stops = running & self.stopped(now)
             chosen = torch.where(stops, t + 1, chosen)
             running &= ~stops
         return chosen

@@ -76,7 +76,8 @@ def main(words: Sequence[str] | None = None) -> int:
             return asked.status or 128 + signal.SIGTERM
         except Exception as error:  # whatever it is, the sweep has to know
             known = isinstance(error, InputError)
-            reason = " ".join((str(error) if known else f"{type(error).__name__}: {error}").split())
+            told = str(error) if known else registry.fault(error) or f"{type(error).__name__}: {error}"
+            reason = " ".join(told.split())
             print(f"looped: {reason}", file=sys.stderr)
             queue.fail(root, name, reason)
             full = isinstance(error, OSError) and error.errno == errno.ENOSPC

@@ -59,7 +59,7 @@ class LoopedTransformer(Pretrained):
         rows = config.position_rows
         self.position_table = nn.Embedding(rows, config.width) if rows else None
         self.before = Block(config.first) if config.before else None
-        self.block = Block(config) if block is None else block(config)
+        self.block = Block(config) if block is None else _made(block, config)
         self.norm = norm(config)
         self.readout = nn.Linear(config.width, config.vocab)
         self.halting_head = nn.Linear(config.width, 1) if config.halting != "none" else None
@@ -131,7 +131,7 @@ class LoopedTransformer(Pretrained):
 
     def step(self, u: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
         """The block and the final norm."""
-        return self.norm(self.block(u))  # type: ignore[no-any-return]
+        return self.norm(_like(u, self.block(u)))  # type: ignore[no-any-return]
 
     def unroll(
         self, tokens: Int[Tensor, "B L"], steps: int, counted: Bool[Tensor, "B L"] | None = None
@@ -159,6 +159,30 @@ class LoopedTransformer(Pretrained):
         if self.halting_head is None:
             return ()
         return self.halting_head.weight.view(1, 1, 1, -1), self.halting_head.bias.view(1, 1, 1)
+
+
+def _like(u: Tensor, h: Tensor) -> Tensor:
+    """What a block made of a state; raises unless it is one of the same shape."""
+    if (found := getattr(h, "shape", type(h).__name__)) != u.shape:
+        made = tuple(found) if isinstance(found, torch.Size) else found
+        raise InputError(
+            f"the block must return a state of the shape it is given, {tuple(u.shape)}, not {made}"
+        )
+    return h
+
+
+def _made(block: BlockMaker, config: ModelConfig) -> nn.Module:
+    """A block of the user's own."""
+    name = getattr(block, "__qualname__", type(block).__name__)
+    try:
+        made = block(config)
+    except TypeError as error:
+        raise InputError(f"the block {name} could not be made from a ModelConfig: {error}") from error
+    if not isinstance(made, nn.Module):
+        raise InputError(
+            f"the block {name} must be a torch.nn.Module or return one, not {type(made).__name__}"
+        )
+    return made
 
 
 def inject(

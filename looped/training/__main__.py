@@ -42,9 +42,12 @@ def main(words: Sequence[str] | None = None) -> int:
                 keep_replicas=args.keep_replicas,
             )  # fmt: skip
         world.close()
-    except InputError as error:
+    except Exception as error:
+        told = str(error) if isinstance(error, InputError) else registry.fault(error)
+        if told is None:
+            raise
         if world.rank == 0:
-            print(f"looped: {' '.join(str(error).split())}", file=sys.stderr)
+            print(f"looped: {' '.join(told.split())}", file=sys.stderr)
         return 2
     if world.rank == 0:
         print(json.dumps(asdict(summary)))

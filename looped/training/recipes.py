@@ -217,7 +217,7 @@ def make(task: str, method: str, recipe: str, seeds: tuple[int, ...]) -> TrainCo
     known, way = tasks.get(task), methods.get(method)
     config = registry.find("recipe", recipe)(known, way, seeds)
     if not isinstance(config, TrainConfig):
-        raise InputError(f"the recipe {recipe} must return a TrainConfig, not a {type(config).__name__}")
+        raise InputError(f"the recipe {recipe} must return a TrainConfig, not {type(config).__name__}")
     return replace(config, task=registry.register(known), method=registry.register(way), recipe=recipe)
 
 
