@@ -87,8 +87,8 @@ def site_files(registry: ModelRegistry) -> dict[str, bytes]:
     catalogue: dict[str, Any] = app.describe_all(registry)
     offered = {model.solver.task.name for model in registry.values()}
     if strange := offered - TASKS.keys():
-        why = "a task of your own, whose answers the page cannot check: serve it instead"
-        raise InputError(f"{min(strange)} is {why}")
+        known = f"the page of a site checks answers of {', '.join(TASKS)} alone"
+        raise InputError(f"{known}, not of {min(strange)}: serve that model without --export")
     catalogue["tasks"] = [told for told in catalogue["tasks"] if told["name"] in offered]
     for told in catalogue["tasks"]:  # what the page cannot find out by itself
         task = TASKS[told["name"]]

@@ -78,6 +78,14 @@ class Model:
         """The longest length it was trained on."""
         return None if self.compiled else self.solver.trained_max_length
 
+    @property
+    def trained_steps(self) -> int | None:
+        """The most loop steps of its training: T(n) of the longest length, or as many as its rule `loops` gives."""
+        if (longest := self.trained) is None:
+            return None
+        task, loops = self.solver.task, self.solver.loops
+        return loops.bounds(task, torch.tensor([1, largest_steps(task, longest)]), longest)[1]
+
     def longest(self, limits: Limits = LIMITS) -> int:
         """The longest question that may be asked of it here."""
         most = self.most_positions(limits)
@@ -108,7 +116,7 @@ class Model:
             "layers": config.layers, "heads": config.heads, "bands": list(config.head_bands),
             "running": config.running, "width": config.width,
             "parameters": int(sum(tensor.numel() for tensor in self.solver.weights.tensors())),
-            "trained": trained, "trained_steps": None if trained is None else largest_steps(task, trained),
+            "trained": trained, "trained_steps": self.trained_steps,
             "trained_row": None if trained is None else self.row_size(trained), "longest": self.longest(),
             "rows": [dict(row) for row in self.rows], "source": self.source,
         }  # fmt: skip

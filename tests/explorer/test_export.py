@@ -393,7 +393,7 @@ def test_a_task_of_the_users_own_is_refused(cli: Callable[..., Any], tmp_path: P
 
     model = queries.named_model("copy-long")
     own = replace(model, solver=replace(model.solver, task=Turned()))
-    with pytest.raises(InputError, match="turned is a task of your own"):
+    with pytest.raises(InputError, match="not of turned: serve that model"):
         export.write(tmp_path / "site", ModelRegistry([own]))
 
 

@@ -35,6 +35,13 @@ def test_a_given_run_comes_first_with_what_it_measured_last(registry: ModelRegis
     ], "the last measurement of a length counts, and only of uniform questions"
 
 
+@pytest.mark.parametrize(
+    ("model", "steps"), [("copy-long", 19), ("addition-long", 39), ("reverse_string-chomsky", 28)]
+)
+def test_the_longest_loop_of_training_is_that_of_its_own_rule(model: str, steps: int) -> None:
+    assert queries.named_model(model).trained_steps == steps, "T(n), q and 2q steps"
+
+
 def test_no_path_of_this_machine_is_told(registry: ModelRegistry, untrained: Path) -> None:
     assert str(untrained.parent) not in repr([registry[key].describe() for key in registry])
 

@@ -77,10 +77,10 @@ export class Attention {
     if (this.cell < 8) return;
     pen.fillStyle = colours.muted; pen.textAlign = "center"; pen.textBaseline = "middle";
     pen.font = `${Math.min(12, this.cell - 1)}px ${colours.mono}`;
-    names.forEach((name, i) => {
+    names.forEach((name, i) => { // the last argument narrows a name of several signs to its cell
       const at = MARGIN + (i + 0.5) * this.cell;
-      pen.fillText(name, at, MARGIN / 2);
-      pen.fillText(name, MARGIN / 2, at);
+      pen.fillText(name, at, MARGIN / 2, this.cell - 3);
+      pen.fillText(name, MARGIN / 2, at, MARGIN - 3);
     });
   }
 

@@ -11,10 +11,10 @@ const LARGEST = 5000; // pixels of a sheet's side beyond which it is not drawn i
 /** Sizes that two grids of one question share: fitted to a width and height, or `large` enough for letters. */
 export function geometry({ columns, rows, width, height, right, widest, large }) {
   const room = width - LEFT - right - 2;
-  const wide = Math.max(large ? 8 + 6 * widest : 4, Math.min(24, Math.floor(room / columns)));
+  const wide = Math.max(large ? 8 + 6 * widest : 4, Math.min(Math.max(24, 5 + 6 * widest), Math.floor(room / columns)));
   const high = Math.max(large ? 17 : 6, Math.min(22, Math.floor(height / rows), Math.max(wide + 4, 9)));
   const letters = wide >= 5 + 6 * widest - (widest > 1 ? 3 : 0) && high >= 10;
-  return { columns, rows, wide, high, right, letters, font: Math.min(13, high - 2, wide * (widest > 1 ? 0.62 : 1.02)) };
+  return { columns, rows, wide, high, right, letters, font: Math.min(13, high - 2, wide * (widest > 1 ? 0.62 : 1.02), (wide - 2) / (0.61 * widest)) };
 }
 
 export class Grid {

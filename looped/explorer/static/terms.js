@@ -5,7 +5,7 @@ const OPEN_AFTER = 250, CLOSE_AFTER = 250; // milliseconds of pointing, and of h
 /** name: [title, explanation]. Stopping rules have their own names; the table of rules and the charts link to them. */
 const TERMS = {
   task: ["Task", "The kind of question: what is given and what is to be answered. Every model here was made for one task."],
-  model: ["Model", "The network that answers. The first in the list is the one that looped.load gives for the task; long, fast, paper and quick are recipes of training. A compiled one was not trained: its weights were written from the program."],
+  model: ["Model", "The network that answers. The first in the list is the one that looped.load gives for the task; long, fast, paper, quick and chomsky are recipes of training. A compiled one was not trained: its weights were written from the program."],
   question: ["Question", "What the network is asked, as you would type it for looped solve. Enter asks it."],
   inputs: ["Inputs", "How a question is drawn. Random draws every symbol evenly. The other choices are special cases that can be harder: all zeros, all ones, the longest carry of an addition, and so on."],
   length: ["Length", "How long the question is, in the task's own measure n: bits, or digits of each number. The dotted line is the longest length of the training."],
