@@ -98,7 +98,7 @@ def read(name: str, text: str, pick: str | None = None) -> tuple[Program, list[s
         return programs.get(plain), tasks.get(plain).parse(text)
     if plain not in programs.PROGRAMS:
         known = ", ".join(programs.PROGRAMS)
-        raise InputError(f"unknown task {name[:40]!r}; there are programs for {known}")
+        raise InputError(f"unknown task {name[:40]!r}; there are programs for {known} and the Chomsky suite")
     program = programs.get(plain)
     (times,) = program.separators
     question = [times if sign in "*xX" else sign for sign in text if not sign.isspace()]

@@ -60,7 +60,7 @@ class TrainArgs:
     ntp-pause, ntp-loop; or two systems that it only names, ut and pondernet; or FILE.py:Name."""
     recipe: str = "fast"
     """quick (a minute on a CPU), long (small models that hold far past their training length), fast (the paper's model
-    with fewer gradient steps) paper (its settings), or FILE.py:Name."""
+    with fewer gradient steps), paper (its settings), chomsky (for the Chomsky suite), or FILE.py:Name."""
     seeds: Annotated[str, Option("A,B,…")] = "0,1,2,3,4"
     """Seeds, trained side by side as one computation."""
     device: str = "auto"
@@ -116,7 +116,7 @@ class TrainArgs:
     init: Annotated[str, Option("START")] = "random"
     """random; or compiled, the task's n-RASP-L program as weights; or compiled:1e-3, those with so much noise each."""
     block: Annotated[str, Option("FILE.py:Name", default="(default: the stock block)")] = ""
-    """A block of your own in the place of the stock one; the plain engine trains it."""
+    """A block of your own in the place of the stock one."""
     backend: Backend = "auto"
     """The engine: auto takes the fast one where it can, otherwise the plain one; plain; fast."""
     set: Annotated[tuple[str, ...], Option("KEY=VALUE", repeat=True)] = ()
@@ -202,7 +202,7 @@ class CostArgs:
     """fop-loop-adaptive, fop-loop-adaptive-wo, fop-loop-fixed, fop, fop-pause, ntp, ntp-pause, ntp-loop, ut or
     pondernet."""
     recipe: str = "fast"
-    """quick, long, fast or paper."""
+    """quick, long, fast, paper, chomsky or FILE.py:Name."""
     seeds: Annotated[str, Option("A,B,…")] = "0,1,2,3,4"
     """Seeds, trained side by side as one computation."""
     device: str = "h200"

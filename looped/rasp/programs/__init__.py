@@ -19,7 +19,9 @@ def get(name: str) -> Program:
     for table in (PROGRAMS, CHOMSKY):
         if plain in table:
             return table[plain]
-    raise InputError(f"no program is named {name[:40]!r}; there are {', '.join(PROGRAMS)}")
+    raise InputError(
+        f"no program is named {name[:40]!r}; there are {', '.join(PROGRAMS)} and the Chomsky suite's"
+    )
 
 
 def find(what: str, name: str | None = None) -> Program:
