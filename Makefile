@@ -31,7 +31,7 @@ lint: $(STAMP) ## style, types, prose and import direction only
 	$(BIN)/python -m scripts.prose
 	$(BIN)/pytest tests/test_imports.py
 
-demo: $(STAMP) ## the newcomer's minute
+demo: $(STAMP) ## train two small models in a minute and draw how far they hold
 	$(BIN)/looped demo
 
 # Real ones: a Ray of two simulated nodes, a Slurm of one node that lives in a temporary folder as long as its tests.

@@ -3,7 +3,8 @@
     looped bench chomsky --methods looped --device cuda                          fifteen tasks, five seeds
     looped bench chomsky --methods fop ntp lstm gru --seeds 3 --device cuda      the baselines
     looped bench chomsky --table                                                 measure nothing: what the file holds
-    looped bench chomsky reverse_string --steps 20 --lengths 8,9 --samples 4 --seeds 1 --set max_length=5     in small
+    looped bench chomsky reverse_string --steps 20 --lengths 8,9 --samples 4 --seeds 1 --set max_length=5
+        --runs runs/small --out small.json                                       in small; replaces no measured rows
 
 Models are trained on lengths 1 to 40 and tested on 41 to 500, with two scores for each length and seed:
 

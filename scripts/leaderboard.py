@@ -10,6 +10,7 @@ each with its source. A row of a shipped model whose weights were replaced is ma
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -34,10 +35,14 @@ Json = dict[str, Any]
 
 def main(words: Sequence[str] | None = None) -> int:
     """Add the rows of some files, and fill the page."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.leaderboard", description=main.__doc__)
+    parser.add_argument(
+        "rows", nargs="*", type=Path, metavar="ROW.json", help="what `looped verify --out` wrote"
+    )
     try:
         board = read(RESULTS)
-        for word in sys.argv[1:] if words is None else words:
-            add(board, read(Path(word)))
+        for path in parser.parse_args(words).rows:
+            add(board, read(path))
         checkpoints.write(RESULTS, (dumps(board) + "\n").encode())
         checkpoints.write(PAGE, docs_tables.fill(PAGE.read_text(encoding="utf-8"), tables(board)).encode())
     except InputError as error:
