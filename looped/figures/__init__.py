@@ -435,7 +435,7 @@ def _row(panel: Axes, number: int, each: SweepSummary, stops: Sequence[str], fir
         strict = (worst or uniform)["L999"]
         if strict is not None:
             panel.plot([strict], [y], "D", color="white", markeredgecolor=INK, markeredgewidth=0.7, zorder=4)
-        _label(panel, y, first, uniform, worst)
+        _label(panel, y, first, each["paper"], uniform, worst)
     top, bottom = number - THICK / 2 - 0.04, number + THICK / 2 + 0.04
     for width, colour, dashes in ((3.6, "white", "-"), (1.6, "#555555", TRAINED)):  # white: off the bars
         look: dict[str, Any] = {"color": colour, "linestyle": dashes, "linewidth": width}
@@ -443,12 +443,16 @@ def _row(panel: Axes, number: int, each: SweepSummary, stops: Sequence[str], fir
     panel.plot([each["paper"]] * 2, [top, bottom], color=INK, linewidth=1.8, zorder=3)
 
 
-def _label(panel: Axes, y: float, first: float, uniform: SweepSummary, worst: SweepSummary | None) -> None:
+def _label(
+    panel: Axes, y: float, first: float, paper: int, uniform: SweepSummary, worst: SweepSummary | None
+) -> None:
     """The number behind the longer bar: the worst input distribution's, and the uniform one where it differs."""
     told = [reach_text(entry, nowhere="×") for entry in (worst, uniform) if entry is not None]
     text = told[0] if len(set(told)) == 1 else f"{told[0]}, uniform {told[1]}"
     reached = [entry["L99"] for entry in (uniform, worst) if entry is not None and entry["L99"] is not None]
     at = max([*reached, first])
+    if at < paper < 1.3 * at:  # no room before the paper's line
+        at = paper
     panel.annotate(
         text, (at, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=6.5, color=INK, zorder=5,
         bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.75},
