@@ -41,7 +41,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "no halting head": ("model.halting=none",),
     "uniform questions": ("family=uniform",),
     "no clip": ("clip=1000",),
-    "gradient-growth clip and average": ("steady=2", "ema=0.999"),
+    "gradient-growth clip and average": ("growth_clip=2", "ema=0.999"),
     "half of the gradient steps": ("steps=1000", "interval=50"),
     "learning rate 8e-4": ("lr=8e-4",),
 }
@@ -107,7 +107,7 @@ def _cell(data: Json, task: str, part: str, config: TrainConfig) -> Json:
     fields = serial.to_json(config)
     for known in data["cells"]:
         if (known["task"], known["part"]) == (task, part):
-            if known["config"] != json.loads(json.dumps(fields)):
+            if serial.former(TrainConfig, known["config"]) != serial.former(TrainConfig, fields):
                 raise InputError(
                     f"the cell {task}, {part} of the file was trained with another configuration"
                 )

@@ -214,7 +214,8 @@ def _key(row: Mapping[str, Any]) -> str:
 
 
 def _without_seeds(settings: Mapping[str, Any]) -> Json:
-    return {name: value for name, value in settings.items() if name != "seeds"}
+    told = serial.former(TrainConfig, dict(settings))  # a file may be older than a field's name
+    return {name: value for name, value in told.items() if name != "seeds"}
 
 
 # --- models that can be asked --------------------------------------------------------------------------------
@@ -359,11 +360,11 @@ class SuiteBench:
         args = self.args
         config = make(task, OURS.get(method, "fop"), args.recipe, tuple(range(args.seeds)))
         if args.steps:
-            interval, *dwell = (
-                max(1, stage * args.steps // config.steps) for stage in (config.interval, *config.dwell)
+            interval, *stage_steps = (
+                max(1, stage * args.steps // config.steps) for stage in (config.interval, *config.stage_steps)
             )
             config = replace(
-                config, steps=args.steps, interval=interval, dwell=tuple(dwell),
+                config, steps=args.steps, interval=interval, stage_steps=tuple(stage_steps),
                 warmup=min(config.warmup, args.steps // 4),
             )  # fmt: skip
         return with_fields(config, args.set)

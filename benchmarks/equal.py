@@ -168,7 +168,7 @@ def short_training(config: TrainConfig, steps: int) -> TrainConfig:
         interval=max(1, steps // longest),
         lr=(5e-4,),
         warmup=min(50, steps // 4),
-        steady=0.0,
+        growth_clip=0.0,
         ema=0.0,  # an average over a thousand steps would be of the beginning
     )
 

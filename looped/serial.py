@@ -4,6 +4,8 @@
 
 What comes back is equal to what went in. An unknown key, a value of another type, NaN: each is refused in
 a sentence that names the field. A missing key takes the field's default: old files outlive new fields.
+A dataclass that was changed tells its OLD_NAMES, pairs of (old, new), and OLD_VALUES, triples of (field, old, new):
+both are read, in files and by `override`; the new ones are written.
 `override` sets single fields from text: `model.width=128`, `lr=3e-4,1e-3`.
 """
 
@@ -39,6 +41,24 @@ def from_json(kind: type[T], data: object, what: str = "the configuration") -> T
     """A dataclass from plain JSON values; `what` names their source in a complaint."""
     made: T = _dataclass(kind, data, "", what)
     return made
+
+
+def former(kind: Any, data: Json) -> Json:
+    """Plain JSON values of a dataclass under their first names, over which checksums last."""
+    names = {new: old for old, new in getattr(kind, "OLD_NAMES", ())}
+    values = {(field, new): old for field, old, new in getattr(kind, "OLD_VALUES", ())}
+    hints = get_type_hints(kind)
+    return {
+        names.get(key, key): former(hints[key], value) if isinstance(value, dict) and key in hints
+        else values.get((key, value), value) if isinstance(value, str) else value
+        for key, value in data.items()
+    }  # fmt: skip
+
+
+def _current(kind: Any, name: str) -> str:
+    """Today's name of a field."""
+    names: dict[str, str] = dict(getattr(kind, "OLD_NAMES", ()))
+    return names.get(name, name)
 
 
 def parse(text: str, what: str) -> object:
@@ -93,6 +113,7 @@ def override(value: T, assignments: Sequence[str]) -> T:
                 raise InputError(f"{quoted(path.strip())} is no field: {name} has no parts")
             assert isinstance(inner, type)
             kind, here = inner, here[name]
+        last = _current(kind, last)
         here[last] = _from_text(_hint(kind, last, path), text.strip(), path.strip())
     return from_json(type(value), data)
 
@@ -143,6 +164,14 @@ def _dataclass(kind: Any, data: object, path: str, what: str) -> Any:
     if not isinstance(data, dict):
         raise InputError(f"{what}: {path or 'it'} must be an object of fields, not {_shown(data)}")
     hints = get_type_hints(kind)
+    for old, new in getattr(kind, "OLD_NAMES", ()):
+        if old in data and new in data:
+            raise InputError(f"{what} has the field {_join(path, new)!r} twice, once by its old name {old!r}")
+    values = {(field, old): new for field, old, new in getattr(kind, "OLD_VALUES", ())}
+    data = {_current(kind, key): item for key, item in data.items()}
+    data = {
+        key: values.get((key, item), item) if isinstance(item, str) else item for key, item in data.items()
+    }
     if unknown := [str(key)[:40] for key in data if key not in hints]:
         known = _known(unknown[0], list(hints))
         raise InputError(f"{what} has an unknown field {_join(path, unknown[0])!r}; {known}")
@@ -150,9 +179,9 @@ def _dataclass(kind: Any, data: object, path: str, what: str) -> Any:
         defaults = {field.default, field.default_factory}
         if field.name not in data and defaults == {dataclasses.MISSING}:
             raise InputError(f"{what} lacks the field {_join(path, field.name)!r}")
-    values = {key: _value(hints[key], item, _join(path, key), what) for key, item in data.items()}
+    made = {key: _value(hints[key], item, _join(path, key), what) for key, item in data.items()}
     try:
-        return kind(**values)
+        return kind(**made)
     except InputError as error:  # the dataclass's own complaint: it does not know where its values came from,
         said = str(error)  # and may quote a list of any length
         raise InputError(f"{what}: {said if len(said) <= LONGEST else said[:LONGEST] + '…'}") from None

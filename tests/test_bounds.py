@@ -28,7 +28,7 @@ CONFIG = make("copy", "fop-loop-adaptive", "quick", (0, 1))
         ("seeds", list(range(5000))),
         ("backprop", HUGE), ("backprop", 10**9), ("extra", HUGE), ("extra", 10**9), ("steps", HUGE), ("steps", 10**15),
         ("interval", HUGE), ("hold", HUGE), ("warmup", HUGE), ("max_length", HUGE), ("start_length", HUGE),
-        ("dwell", [HUGE]), ("batch", HUGE),
+        ("stage_steps", [HUGE]), ("batch", HUGE),
         ("model.expansion", HUGE), ("model.expansion", 10**6), ("model.max_positions", HUGE),
         ("model.max_positions", 10**12), ("model.bands", [HUGE]), ("model.bands", [2**63]), ("model.bands", [2**40]),
         ("model.width", HUGE), ("model.layers", HUGE), ("model.heads", HUGE), ("model.vocab", HUGE),

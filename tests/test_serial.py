@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from looped.errors import InputError
-from looped.serial import differences, from_json, override, parse, to_json
+from looped.serial import differences, former, from_json, override, parse, to_json
 from looped.training.config import TrainConfig
 from looped.training.recipes import make
 
@@ -160,3 +160,40 @@ def test_a_complaint_about_a_field_names_few_others() -> None:
         InputError, match=r"unknown field 'qqq'; known are field_0, .*, field_11 and 29 more$"
     ):
         from_json(many, {"qqq": 1})
+
+
+# --- names of the first edition ----------------------------------------------------------------------------------
+
+OLD = ("dwell=3,4", "trailing=own", "steady=1.5", "model.halting=mark")
+NEW = ("stage_steps=3,4", "padding_loss=own", "growth_clip=1.5", "model.halting=eoq")
+COPY = make("copy", "fop-loop-adaptive", "fast", (0,))
+
+
+def test_old_names_of_fields_and_values_are_read() -> None:
+    config = override(COPY, OLD)
+    assert config == override(COPY, NEW)
+    assert (config.stage_steps, config.padding_loss, config.growth_clip) == ((3, 4), "own", 1.5)
+    old = former(TrainConfig, to_json(config))
+    assert (old["dwell"], old["trailing"], old["steady"], old["model"]["halting"]) == (
+        [3, 4],
+        "own",
+        1.5,
+        "mark",
+    )
+    assert not {"stage_steps", "padding_loss", "growth_clip"} & old.keys()
+    assert from_json(TrainConfig, old) == config
+    assert from_json(TrainConfig, to_json(config)) == config, "the new ones are written"
+
+
+def test_a_field_by_both_its_names_is_refused() -> None:
+    with pytest.raises(
+        InputError, match="the file has the field 'growth_clip' twice, once by its old name 'steady'"
+    ):
+        from_json(TrainConfig, {**to_json(COPY), "steady": 1.0}, "the file")
+
+
+def test_a_value_that_never_was_is_refused() -> None:
+    with pytest.raises(
+        InputError, match=r"model.halting must be one of none, act, ponder, eoq, not \"marks\""
+    ):
+        override(COPY, ["model.halting=marks"])

@@ -91,7 +91,7 @@ def not_local(net: LoopedTransformer) -> str | None:
         return f"{len(wide)} of its {config.heads} heads see {seen}"
     if config.layers > 1 or config.before:
         return f"its {config.layers + config.before} layers read more than one position back in a step"
-    if config.relay or config.positions not in ("none", "start") or config.halting not in ("none", "mark"):
+    if config.relay or config.positions not in ("none", "start") or config.halting not in ("none", "eoq"):
         return "a relay, positions and a halting head that reads every position are not local"
     return None
 

@@ -237,7 +237,7 @@ def load_models(
     folders: list[_Seeds] = []  # the seeds of each folder, and of each configuration in it
     for file in dict.fromkeys(found):
         trained = runs.load_seed(file)
-        fields = serial.to_json(trained.config).items()
+        fields = serial.former(TrainConfig, serial.to_json(trained.config)).items()
         told = {key: value for key, value in fields if key != "seeds" and NEWER.get(key) != value}
         name = file.parent.name if re.fullmatch(r"seed-\d+|model", file.stem) else file.stem
         _Seeds(name, file.parent, json.dumps(told, sort_keys=True), [trained]).join(folders, across=False)

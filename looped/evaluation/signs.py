@@ -187,7 +187,7 @@ def _walk(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """What a `Walk` holds of some rows, from position `start` on."""
     roll, need = Rollout(subject.model, subject.weights, batch), batch.steps
-    halts = subject.model.config.halting == "mark"
+    halts = subject.model.config.halting == "eoq"
     for t in range(1, after * int(need.max()) + 1):
         if noise is not None and roll.state is not None:
             drawn = torch.randn(roll.state.shape, generator=noise, device=roll.state.device)

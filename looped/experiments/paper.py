@@ -103,7 +103,7 @@ AT_T = FigureLine(OURS, ("oracle", "settled", "converged"), "halting")
 HEAD = ("halt", "halt-mode", "halt=0.1", "halt=0.3", "halt=0.7", "halt=0.9")
 START = "model.positions=start"  # without T(n), equal tokens can be counted from a start alone (model/positions.py)
 SETTLED = ("settled", "oracle", "confidence", "converged", "converged=6")  # `oracle`: as many as `loops` says
-EXPECTED = ("model.halting=mark", "loops=2q", "supervision=expected", "halt_cost=0.03", START)
+EXPECTED = ("model.halting=eoq", "loops=2q", "supervision=expected", "halt_cost=0.03", START)
 BEYOND: dict[str, tuple[FigureLine, ...]] = {  # questions the paper's reviewers asked
     "halting": (
         AT_T,

@@ -74,8 +74,9 @@ class RunSpec:
 
 def folder_name(config: TrainConfig) -> str:
     """A readable name, with a checksum where the configuration is not the recipe's with five seeds."""
-    plain = dict(serial.leaves(to_json(recipes.make(config.task, config.method, config.recipe, SEEDS))))
-    changed = {path: value for path, value in serial.leaves(to_json(config)) if plain.get(path) != value}
+    usual = recipes.make(config.task, config.method, config.recipe, SEEDS)
+    plain, own = (dict(serial.leaves(serial.former(TrainConfig, to_json(each)))) for each in (usual, config))
+    changed = {path: value for path, value in own.items() if plain.get(path) != value}
     parts = (config.task, config.method, config.recipe)
     changed |= {f"part {i}": part for i, part in enumerate(parts) if ":" in part}  # of which file it is
     name = "-".join(map(registry.label, parts))

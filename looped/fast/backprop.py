@@ -50,7 +50,7 @@ def backpropagate(
     most: int = 0,
     checkpointing: bool = False,
     noise: Noise | None = None,
-    steady: float = 0.0,
+    growth_clip: float = 0.0,
     halt_cost: float = 0.0,
     counted: Int[Tensor, "S"] | None = None,
 ) -> Outcome:
@@ -58,8 +58,8 @@ def backpropagate(
 
     Of each row only the positions of `packing` are computed: nothing past them may count. `depth` cuts a row's gradient
     that many steps before its end; `most` bounds it, and 0 means no cut. `noise` is added to the state before every
-    step. `steady` is that of `ceiling`, 0 for none. `halt_cost` weighs the loss of the end-of-question halting
-    head (`halting.mark_cost`). `counted` is as for `answer_loss`.
+    step. `growth_clip` is that of `ceiling`, 0 for none. `halt_cost` weighs the loss of the end-of-question halting
+    head (`halting.eoq_cost`). `counted` is as for `answer_loss`.
     """
     recompute = checkpointing or most > 0
     packing = packing or Packing.padded(*batch.tokens.shape[1:])
@@ -70,7 +70,7 @@ def backpropagate(
     final.requires_grad_()
     outcome = read(model, weights, packing.wide(final), batch, packing, counted)
     assert final.grad is not None
-    highest = ceiling(final.grad, packing, steady)
+    highest = ceiling(final.grad, packing, growth_clip)
 
     flow = torch.zeros_like(source)  # the gradient of each row's state, as far back as we have come
     into = torch.zeros_like(source)  # the gradient of the embedded input
@@ -98,8 +98,8 @@ def backpropagate(
         if depth is not None:
             near = packing.spread(batch.steps - depth)[:, here, None] < t
             wanted = torch.where(near, wanted, torch.zeros_like(wanted))
-        if model.config.halting == "mark":
-            cost = _mark_cost(weights, batch, end, slice(far, active), rows, t)
+        if model.config.halting == "eoq":
+            cost = _eoq_cost(weights, batch, end, slice(far, active), rows, t)
             torch.autograd.backward([end, cost], [wanted, torch.full_like(cost, halt_cost)])
         else:
             torch.autograd.backward(end, wanted)
@@ -189,23 +189,25 @@ def _forward(
     return final, starts, ends
 
 
-def _mark_cost(
+def _eoq_cost(
     weights: Prepared, batch: Batch, end: Float[Tensor, "S n D"], rows: slice, packing: Packing, step: int
 ) -> Float[Tensor, ""]:
     """The halting loss of some rows after a step, summed."""
-    at = packing.starts(end.device) + halting.mark_of(batch.loss_mask[:, rows])
+    at = packing.starts(end.device) + halting.eoq_of(batch.loss_mask[:, rows])
     wants = halting.logits(weights.head, end.gather(1, at[..., None].expand(-1, -1, end.shape[2])))
     steps = batch.steps[:, rows]
-    return halting.mark_cost(wants, steps == step, steps >= step).sum()
+    return halting.eoq_cost(wants, steps == step, steps >= step).sum()
 
 
-def ceiling(final: Float[Tensor, "S R D"], packing: Packing, steady: float) -> Float[Tensor, "S B"] | None:
-    """The largest norm a row's gradient may have on its way back: `steady` times that at its end; None for no limit.
+def ceiling(
+    final: Float[Tensor, "S R D"], packing: Packing, growth_clip: float
+) -> Float[Tensor, "S B"] | None:
+    """The largest norm a row's gradient may have on its way back, `growth_clip` times that at its end; None: any.
 
     A loop that is chaotic for some rows multiplies their gradients by a thousand in ten steps; without a ceiling such
     rows are all that a batch's gradient is made of.
     """
-    return steady * packing.norms(final) if steady else None
+    return growth_clip * packing.norms(final) if growth_clip else None
 
 
 def held(packing: Packing, flow: Float[Tensor, "S n D"], highest: Float[Tensor, "S B"]) -> Tensor:

@@ -164,13 +164,15 @@ class Engine(Recording):
                 self._fused = FusedLoop(
                     self.model, len(self.config.seeds), plan, packing, weights.layers[0].qkv
                 )
-            return self._fused.backpropagate(weights, mine, at, noise, self.config.steady, halt_cost, counted)
+            return self._fused.backpropagate(
+                weights, mine, at, noise, self.config.growth_clip, halt_cost, counted
+            )
         cut = [depth for depth in map(self._depth, self.generators) if depth is not None]
         depth, most = torch.stack(cut)[:, self.world.rows] if cut else None, self.config.backprop
         outcome = backpropagate(
             self.model, weights, mine, plan, packing,
             at=at, depth=depth, most=most, checkpointing=self.config.checkpointing, noise=noise,
-            steady=self.config.steady, halt_cost=halt_cost, counted=counted,
+            growth_clip=self.config.growth_clip, halt_cost=halt_cost, counted=counted,
         )  # fmt: skip
         return outcome, self.store.close(weights)
 

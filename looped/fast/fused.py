@@ -96,7 +96,7 @@ class FusedLoop:
         batch: Batch,
         at: Int[Tensor, "B L"] | None = None,
         noise: Noise | None = None,
-        steady: float = 0.0,
+        growth_clip: float = 0.0,
         halt_cost: float = 0.0,
         counted: Int[Tensor, "S"] | None = None,
     ) -> tuple[Outcome, list[Tensor]]:
@@ -111,10 +111,10 @@ class FusedLoop:
         outcome = read(self.model, weights, self.packing.wide(state), batch, self.packing, counted)
         assert final.grad is not None
         assert state.grad is not None
-        marks = self._marks(weights, batch, halt_cost) if self.model.config.halting == "mark" else None
+        halts = self._halting(weights, batch, halt_cost) if self.model.config.halting == "eoq" else None
         with torch.no_grad():
-            highest = ceiling(state.grad, self.packing, steady)
-            into, scale_grad, shift_grad = self._backward(weights, final.grad, steps, highest, marks)
+            highest = ceiling(state.grad, self.packing, growth_clip)
+            into, scale_grad, shift_grad = self._backward(weights, final.grad, steps, highest, halts)
         torch.autograd.backward(x, into.view_as(x).to(x.dtype))
         return outcome, self._gradients(weights, scale_grad, shift_grad)
 
@@ -124,16 +124,16 @@ class FusedLoop:
         places = self.at[steps - 1] + torch.arange(n, device=steps.device)
         return self.normal[torch.arange(s, device=steps.device)[:, None], places]
 
-    def _marks(self, weights: Prepared, batch: Batch, halt_cost: float) -> list[tuple[Tensor, Tensor]]:
-        """For every step, where its rows' marks lie in the step's part of a buffer, and their states' gradients."""
-        mark = self.packing.starts(batch.steps.device) + halting.mark_of(batch.loss_mask)
-        at = [mark[:, :n] for n in self.plan.active]
+    def _halting(self, weights: Prepared, batch: Batch, halt_cost: float) -> list[tuple[Tensor, Tensor]]:
+        """For every step, where its rows' end-of-question tokens lie in its part of a buffer, and their gradients."""
+        eoq = self.packing.starts(batch.steps.device) + halting.eoq_of(batch.loss_mask)
+        at = [eoq[:, :n] for n in self.plan.active]
         places = torch.cat([start + here for start, here in zip(self.starts, at, strict=True)], dim=1)
         normal = self.normal.gather(1, self._wide(places)).requires_grad_()
         state = torch.addcmul(weights.shift[:, 0], normal, weights.scale[:, 0])
         step = torch.cat([torch.full_like(here[0], t) for t, here in enumerate(at, 1)])
         steps = torch.cat([batch.steps[:, :n] for n in self.plan.active], dim=1)
-        cost = halting.mark_cost(halting.logits(weights.head, state), steps == step, steps >= step)
+        cost = halting.eoq_cost(halting.logits(weights.head, state), steps == step, steps >= step)
         torch.autograd.backward(halt_cost * cost.sum())
         assert normal.grad is not None
         return list(zip(at, torch.split(normal.grad, list(self.plan.active), dim=1), strict=True))
@@ -166,7 +166,7 @@ class FusedLoop:
         final: Float[Tensor, "S N D"],
         steps: Int[Tensor, "S N"],
         highest: Float[Tensor, "S B"] | None,
-        marks: list[tuple[Tensor, Tensor]] | None,
+        halts: list[tuple[Tensor, Tensor]] | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of the embedded input and of the final norm's scale and shift between steps."""
         into = torch.zeros_like(final, dtype=torch.float32)
@@ -181,8 +181,8 @@ class FusedLoop:
                 du, final, steps, t, weights.scale, self.normal[:, rows], self.normal_rstd[:, rows],
                 scale_sum, self.tapes[-1].d_down[:, rows],
             )  # fmt: skip
-            if marks is not None:
-                self._add_marks(*marks[t - 1], rows)
+            if halts is not None:
+                self._add_halting(*halts[t - 1], rows)
             for i in range(len(self.tapes) - 1, 0, -1):
                 grad, tape = self._layer_backward(i, weights.layers[i], rows, packing), self.tapes[i]
                 out = self.tapes[i - 1].d_down[:, rows]
@@ -201,8 +201,8 @@ class FusedLoop:
                 self.ops.hold(packing, du, highest[:, : self.plan.active[t - 1]], total[:, :count])
         return into, scale_sum.sum(1, keepdim=True), shift_grad
 
-    def _add_marks(self, places: Int[Tensor, "S R"], grad: Float[Tensor, "S R D"], rows: slice) -> None:
-        """Adds what a step's marks ask of their states to the gradient before its final norm."""
+    def _add_halting(self, places: Int[Tensor, "S R"], grad: Float[Tensor, "S R D"], rows: slice) -> None:
+        """Adds what a step's halting loss asks of these states to the gradient before its final norm."""
         wide = self._wide(places)
         normal = self.normal[:, rows].gather(1, wide)
         through = through_norm(grad, normal, self.normal_rstd[:, rows].gather(1, places))

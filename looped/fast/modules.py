@@ -128,7 +128,7 @@ class ModuleEngine(Recording, PlainEngine):
         Rows are sorted by T: at step t those from `low` on may be done, and those from `stays` on are and leave the
         loop. No gradient flows through step `cut`.
         """
-        ceiling = GrowthLimit(self.config.steady)
+        ceiling = GrowthLimit(self.config.growth_clip)
         cost = inputs[0].new_zeros(len(inputs[0]))
         h: Tensor | None = None
         kept = inputs[0][:, :0]  # the states at T, where rows are there, of those that may have been before
@@ -141,7 +141,7 @@ class ModuleEngine(Recording, PlainEngine):
                 u = u + noise[t - 1][:, :count]
             ceiling.watch(u, slice(count))
             h = self._call(weights, "step", u)
-            if self.config.model.halting == "mark":
+            if self.config.model.halting == "eoq":
                 cost = cost + self._halting_cost(weights, h, batch, t)
             stays = plan.active[t] if t < len(inputs) else 0
             h, last = Leaving.apply(h, stays, low)  # type: ignore[no-untyped-call]
@@ -161,9 +161,9 @@ class ModuleEngine(Recording, PlainEngine):
     ) -> Float[Tensor, "S"]:
         """What the end-of-question halting head costs after a step."""
         count = h.shape[1]
-        wants = self._call(weights, "halting_head", halting.at_mark(h, batch.loss_mask[:, :count]))[..., 0]
+        wants = self._call(weights, "halting_head", halting.at_eoq(h, batch.loss_mask[:, :count]))[..., 0]
         own = batch.steps[:, :count]
-        each = halting.mark_cost(wants, own == step, own >= step)
+        each = halting.eoq_cost(wants, own == step, own >= step)
         return each.sum(1) * (self.config.halt_cost / self.config.batch)
 
     def _call(self, weights: dict[str, Tensor], name: str, *given: Tensor | None) -> Tensor:

@@ -28,10 +28,11 @@ MODEL_FIELDS = (
     "before_bands", "before_running", "relay", "halt", "kind", "halting", "halt_bias",
 )
 TRAIN_FIELDS = (
-    "task", "method", "recipe", "model", "seeds", "max_length", "steps", "interval", "lr", "start_length", "dwell",
-    "batch", "lengths", "trailing", "family", "late_family", "extra", "noise", "hold", "warmup", "cooling", "betas",
-    "weight_decay", "clip", "steady", "ema", "late_ema", "backprop", "window", "products", "checkpointing", "loops",
-    "supervision", "halt_cost", "halt_prior", "init", "keep_zeros", "block", "replicas", "hold_out", "refine", "stack",
+    "task", "method", "recipe", "model", "seeds", "max_length", "steps", "interval", "lr", "start_length",
+    "stage_steps", "batch", "lengths", "padding_loss", "family", "late_family", "extra", "noise", "hold", "warmup",
+    "cooling", "betas", "weight_decay", "clip", "growth_clip", "ema", "late_ema", "backprop", "window", "products",
+    "checkpointing", "loops", "supervision", "halt_cost", "halt_prior", "init", "keep_zeros", "block", "replicas",
+    "hold_out", "refine", "stack",
 )
 # fmt: on
 VALUES: dict[str, tuple[Any, ...]] = {
@@ -41,9 +42,9 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "activation": ("gelu", "relu"),
     "precision": ("float32", "float64"),
     "kind": ("decoder", "universal"),
-    "halting": ("none", "act", "ponder", "mark"),
+    "halting": ("none", "act", "ponder", "eoq"),
     "lengths": ("stratified", "iid"),
-    "trailing": ("batch", "own"),
+    "padding_loss": ("batch", "own"),
     "window": ("last", "random"),
     "products": ("auto", "fp32", "tf32", "bf16"),
     "supervision": ("last", "best", "expected"),

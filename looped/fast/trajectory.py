@@ -4,7 +4,7 @@
 |----------------------|--------------------------------------------------------------------------------------------|
 | `halting=act`        | of the weighted state Σ p_n h_n, plus `halt_cost` times the mean N + R of its positions      |
 | `halting=ponder`     | Σ p_n · (loss after step n), plus `halt_cost` times KL(p, geometric law of `halt_prior`)     |
-| `halting=mark`, `expected` | the same, p from the head at `>`; never to have halted costs a blind guess             |
+| `halting=eoq`, `expected` | the same, p from the head at `>`; never to have halted costs a blind guess             |
 | `supervision=best`   | the mean from its best step on, to the last: once right, it has to stay right                |
 
 Every row runs to the largest number of steps of the stage, so shapes never change and nothing waits for the host: a
@@ -141,7 +141,7 @@ class Trajectory:
         wants: list[Tensor] = []
         head, counted = self.weights.head, self.batch.loss_mask
         each, right = self._every_step(
-            lambda h: wants.append(halting.logits(head, halting.at_mark(h, counted)))
+            lambda h: wants.append(halting.logits(head, halting.at_eoq(h, counted)))
         )
         log_p = halting.log_speaking(torch.stack(wants, dim=-1).float())
         prior = halting.log_open_geometric(self.config.halt_prior, self.most, log_p.device)

@@ -24,6 +24,8 @@ PositionKind = Literal["none", "start", "rotary", "alibi", "learned", "randomise
 class ModelConfig:
     """A looped decoder: `layers` distinct layers, applied again and again."""
 
+    OLD_VALUES = (("halting", "mark", "eoq"),)
+
     vocab: int  # tokens it reads and writes
     layers: int = 2  # layers of the block
     heads: int = 8  # attention heads of a layer

@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-Halting = Literal["none", "act", "ponder", "mark"]
+Halting = Literal["none", "act", "ponder", "eoq"]
 Head = tuple[Tensor, ...]  # weight [S, 1, 1, D] and bias [S, 1, 1]
 EPSILON = 0.01  # a position halts when less than this is left
 
@@ -135,21 +135,21 @@ def expected(losses: Float[Tensor, "*P T"], log_p: Float[Tensor, "*P T"]) -> Flo
     return (log_p.exp() * losses).sum(-1)
 
 
-# --- the mark -----------------------------------------------------------------------------------------------
+# --- the end-of-question token -------------------------------------------------------------------------------
 
 
-def mark_of(counted: Bool[Tensor, "*B L"]) -> Int[Tensor, "*B"]:
+def eoq_of(counted: Bool[Tensor, "*B L"]) -> Int[Tensor, "*B"]:
     """Each row's first position that counts: its end-of-question token."""
     return counted.int().argmax(-1)
 
 
-def at_mark(x: Float[Tensor, "S B L D"], counted: Bool[Tensor, "#S B L"]) -> Float[Tensor, "S B D"]:
+def at_eoq(x: Float[Tensor, "S B L D"], counted: Bool[Tensor, "#S B L"]) -> Float[Tensor, "S B D"]:
     """What stands at each row's end-of-question token."""
-    mark = mark_of(counted)[..., None, None].expand(x.shape[0], -1, 1, x.shape[-1])
-    return x.gather(2, mark)[:, :, 0]
+    eoq = eoq_of(counted)[..., None, None].expand(x.shape[0], -1, 1, x.shape[-1])
+    return x.gather(2, eoq)[:, :, 0]
 
 
-def mark_cost(
+def eoq_cost(
     wants: Float[Tensor, "S R"], ends: Bool[Tensor, "S R"], running: Bool[Tensor, "S R"]
 ) -> Float[Tensor, "S R"]:
     """What a step adds to -log of the chance to halt where `ends` says; 0 for rows that are no longer running."""
@@ -168,18 +168,18 @@ class Gate:
         self.halted: Float[Tensor, "S B"] | None = None  # chance of having halted by now, if there is one
         self._act: Act | None = None
         self._on: Tensor | None = None  # log of the probability of not having halted, for PonderNet
-        self._kept: Tensor | None = None  # the last state, for rows whose mark has said that they are done
+        self._kept: Tensor | None = None  # the last state, for rows whose head has said that they are done
 
     def after(self, h: Float[Tensor, "S B L D"]) -> tuple[Tensor, Tensor]:
         """What is read after this step, and the state that the next one starts from."""
-        if self.kind == "mark" and self.counted is not None:
-            says = (logits(self.head, at_mark(h, self.counted)) > 0).to(h.dtype)
+        if self.kind == "eoq" and self.counted is not None:
+            says = (logits(self.head, at_eoq(h, self.counted)) > 0).to(h.dtype)
             if self._kept is not None and self.halted is not None:
                 h = torch.where(self.halted[..., None, None] > 0, self._kept, h)
                 says = torch.maximum(says, self.halted)
             self.halted, self._kept = says, h
             return h, h
-        if self.kind in ("none", "mark"):
+        if self.kind in ("none", "eoq"):
             return h, h
         wants = logits(self.head, h)
         counted = torch.ones_like(wants[:1], dtype=torch.bool) if self.counted is None else self.counted

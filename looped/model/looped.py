@@ -138,7 +138,7 @@ class LoopedTransformer(Pretrained):
     ) -> Iterator[Float[Tensor, "B L D"]]:
         """What can be read after step 1, 2, …, `steps`: the state, unless a halting head says otherwise.
 
-        `counted` are the positions of the answer; the head of halting="mark" reads the first of them.
+        `counted` are the positions of the answer; the head of halting="eoq" reads the first of them.
         """
         x = self.embed(tokens)
         gate = self.gate(counted)

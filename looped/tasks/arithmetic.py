@@ -138,7 +138,7 @@ class Addition(TwoNumbersTask):
     symbols = (*BITS, "+")
     foreign = "neither a bit nor the sign +: {name} questions look like {example}"
     paper = Paper(max_length=19, layers=3, heads=8, interval=1600, test_length=30)
-    long = Long(interval=320, steady=2.0, ema=0.999)  # every seed has to learn to carry
+    long = Long(interval=320, growth_clip=2.0, ema=0.999)  # every seed has to learn to carry
     families = BIT_FAMILIES + CARRY_FAMILIES
     example = "1011+0110"
 

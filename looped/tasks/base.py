@@ -84,11 +84,11 @@ class Long:
     lr: float = 8e-4
     steps: int = 16_000  # gradient steps
     interval: int = 300  # of them at each length, while it grows
-    steady: float = 0.0  # this and the rest: see `TrainConfig`
+    growth_clip: float = 0.0  # this and the rest: see `TrainConfig`
     ema: float = 0.0
     batch: int = 32
-    dwell: tuple[int, ...] = ()
-    trailing: Literal["batch", "own"] = "batch"
+    stage_steps: tuple[int, ...] = ()
+    padding_loss: Literal["batch", "own"] = "batch"
     max_length: int = 0  # longest training length; 0: the paper's
 
 

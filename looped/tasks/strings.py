@@ -162,7 +162,7 @@ class BinarySum(BitStringTask):
     paper = Paper(max_length=19, layers=2, heads=16, interval=500, ema=0.9999, test_length=24)
     # 2q: the last bit has to arrive, and its carry to travel
     long = Long(width=128, heads=8, bands=(2, 2, 2, 2), loops="2q", lr=6e-4, steps=10_000, interval=200,
-                steady=2.0, ema=0.999)  # fmt: skip
+                growth_clip=2.0, ema=0.999)  # fmt: skip
     example = "1011"
 
     def answer_size(self, length: int) -> int:

@@ -19,7 +19,7 @@ from looped.tasks.families import UNIFORM
 
 Lengths = Literal["stratified", "iid"]
 Window = Literal["last", "random"]
-Trailing = Literal["batch", "own"]
+PaddingLoss = Literal["batch", "own"]
 Products = Literal["auto", "fp32", "tf32", "bf16"]
 Supervision = Literal["last", "best", "expected"]
 MOST_SEEDS = 1024  # of one run
@@ -29,7 +29,7 @@ BOUNDS = {
     **dict.fromkeys(("max_length", "steps", "interval", "start_length"), (1, 10**12)),
     **dict.fromkeys(("warmup", "hold"), (0, 10**12)),
     **dict.fromkeys(("backprop", "extra"), (0, 1_000_000)),  # loop steps
-    **dict.fromkeys(("weight_decay", "noise", "cooling", "steady", "halt_cost"), (0, math.inf)),
+    **dict.fromkeys(("weight_decay", "noise", "cooling", "growth_clip", "halt_cost"), (0, math.inf)),
     **dict.fromkeys(("hold_out", "stack"), (0, math.inf)),
     "batch": (1, 1 << 20),
     "replicas": (1, MOST_SEEDS),
@@ -67,6 +67,8 @@ def parse_start(text: str) -> Start:
 class TrainConfig:
     """Everything that decides a run's result, saved beside it."""
 
+    OLD_NAMES = (("dwell", "stage_steps"), ("trailing", "padding_loss"), ("steady", "growth_clip"))
+
     task: str  # which problem
     method: str  # which row of looped.methods
     recipe: str  # which function made this
@@ -77,10 +79,10 @@ class TrainConfig:
     interval: int  # gradient steps between two increases of the length
     lr: tuple[float, ...]  # peak learning rate, one for all seeds or one each
     start_length: int = 1  # the curriculum's first maximum length
-    dwell: tuple[int, ...] = ()  # gradient steps at the first maximum lengths, in the place of `interval`
+    stage_steps: tuple[int, ...] = ()  # gradient steps at the first maximum lengths, in place of `interval`
     batch: int = 64  # problems per gradient step
     lengths: Lengths = "iid"  # independent draws, or one draw from each of `batch` equal parts of the range
-    trailing: Trailing = "batch"  # how many trailing # count: as the longest row has, or the row itself
+    padding_loss: PaddingLoss = "batch"  # `#` that count after an answer: as the longest row has, or its own
     family: str = UNIFORM  # how questions are drawn: evenly as in the paper, or by another of `families`
     late_family: str = ""  # drawn instead once every length has had its interval; empty: `family` to the end
     extra: int = 0  # up to so many loop steps past T, drawn for each problem: the answer has to be held
@@ -91,7 +93,7 @@ class TrainConfig:
     betas: tuple[float, float] = (0.9, 0.999)  # AdamW's
     weight_decay: float = 0.01  # AdamW's
     clip: float = 1.0  # largest gradient norm of a seed
-    steady: float = 0.0  # how many times a problem's gradient may grow on its way back; 0: any
+    growth_clip: float = 0.0  # how many times a problem's gradient may grow on its way back; 0: any
     ema: float = 0.0  # decay of the average of the weights that is evaluated; 0: the weights themselves
     late_ema: bool = False  # the average starts when the learning rate begins to fall, not at the first step
     backprop: int = 0  # loop steps the gradient flows through, per problem; 0: all
@@ -130,8 +132,8 @@ class TrainConfig:
             (count > MOST_SEEDS, f"a run trains at most {MOST_SEEDS:,} seeds, not {count:,}"),
             (not seeds or len(seeds) != count or min(seeds) < 0 or max(seeds) > LARGEST_SEED,
              f"seeds must be distinct whole numbers from 0 to {LARGEST_SEED}, not {str(self.seeds)[:60]}"),
-            (min(self.dwell, default=1) < 1,
-             f"`dwell` must be at least 1 gradient step at each length, not {self.dwell}"),
+            (min(self.stage_steps, default=1) < 1,
+             f"`stage_steps` must be at least 1 gradient step at each length, not {self.stage_steps}"),
             (not all(0 <= beta < 1 for beta in self.betas), f"AdamW's betas must be in [0, 1), not {self.betas}"),
             (not 0 <= self.ema < 1, f"the weight average's decay must be in [0, 1), not {self.ema}"),
             (min(self.lr, default=1) <= 0 or self.clip <= 0, "lr and clip must be positive"),
@@ -156,8 +158,8 @@ class TrainConfig:
             (self.lengths == "stratified" and self.batch < task.variants,
              f"{task.name} has {task.variants} kinds of problem: with stratified lengths the batch must be at least "
              f"{task.variants}, not {self.batch}"),
-            (self.trailing == "own" and (self.lengths != "stratified" or method.universal),
-             "trailing=own is for lengths=stratified and models without an encoder"),
+            (self.padding_loss == "own" and (self.lengths != "stratified" or method.universal),
+             "padding_loss=own is for lengths=stratified and models without an encoder"),
             (self.extra and not method.adaptive,
              f"{self.method} has a fixed depth: there are no extra loop steps to draw"),
             (not law.plain and not method.adaptive,
@@ -166,9 +168,9 @@ class TrainConfig:
              "backprop cuts the gradient of the last step; halting and supervision=best look at all of them"),
             (self.supervision == "best" and (halting != "none" or not method.adaptive),
              "supervision=best is for adaptive methods without a halting head"),
-            (self.supervision == "expected" and halting != "mark",
-             f"supervision=expected is for halting=mark, not for {halting}"),
-            (halting == "mark" and not loops, "halting=mark is for adaptive methods that predict the full output"),
+            (self.supervision == "expected" and halting != "eoq",
+             f"supervision=expected is for halting=eoq, not for {halting}"),
+            (halting == "eoq" and not loops, "halting=eoq is for adaptive methods that predict the full output"),
             ((self.model.kind == "universal") != method.universal,
              f"the method {method.name} and a {self.model.kind} model do not go together"),
             (method.universal and (self.noise or self.supervision != "last"),
@@ -204,7 +206,7 @@ class TrainConfig:
     def stage_end(self, longest: int) -> int:
         """The gradient step from which problems longer than `longest` are seen, if there are any."""
         stages = max(longest - self.start_length + 1, 0)
-        own = self.dwell[:stages]
+        own = self.stage_steps[:stages]
         return sum(own) + (stages - len(own)) * self.interval
 
     @property

@@ -3,8 +3,8 @@
 A *stage* is a maximum length. With stratified lengths, row i of a batch draws its length from the i-th of `batch`
 equal parts of 1..max: every length is equally likely over the batch, as with independent draws, but each row's
 number of loop steps is known to within one, so that the shapes of a stage never change. So is its size: with
-`trailing=own` nothing past it counts or has to be computed. Of independent draws no more is known than how far each is
-likely to go (`row_capacity`).
+`padding_loss=own` nothing past it counts or has to be computed. Of independent draws no more is known than how far
+each is likely to go (`row_capacity`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def max_length(config: TrainConfig, step: int) -> int:
     """The longest problem of gradient step `step` (counted from 0)."""
     if config.replicas > 1:
         return config.max_length  # the chosen replica has been through the curriculum
-    ends, dwelt = list(accumulate(config.dwell)), sum(config.dwell)
-    grown = bisect_right(ends, step) if step < dwelt else len(ends) + (step - dwelt) // config.interval
+    ends, first = list(accumulate(config.stage_steps)), sum(config.stage_steps)
+    grown = bisect_right(ends, step) if step < first else len(ends) + (step - first) // config.interval
     return min(config.start_length + grown, config.max_length)
 
 
@@ -96,7 +96,7 @@ def strata(config: TrainConfig, longest: int) -> Strata:
         part, variant = divmod(i, task.variants)
         parts = -(-(config.batch - variant) // task.variants)
         first, last = 1 + part * longest // parts, -(-(part + 1) * longest // parts)
-        size = task.row_size(last if config.trailing == "own" else longest) + method.pause
+        size = task.row_size(last if config.padding_loss == "own" else longest) + method.pause
         rows.append((part, parts, first, last, variant, *_bounds(config, first, last, variant), size))
     rows.sort(key=lambda row: (row[6], row[5], row[7]), reverse=True)
     return Strata(*zip(*rows, strict=True))

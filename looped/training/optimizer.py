@@ -94,22 +94,22 @@ def update(
 
 
 class GrowthLimit:
-    """Limits how many times a row's gradient may grow on its way back (`steady`); 0 sets no limit.
+    """Limits how many times a row's gradient may grow on its way back (`growth_clip`); 0 sets no limit.
 
     Backward reaches the states at the rows' ends first; their gradients' norms set the limit for every step before.
     """
 
-    def __init__(self, steady: float) -> None:
-        self.steady = steady
+    def __init__(self, growth_clip: float) -> None:
+        self.growth_clip = growth_clip
         self.highest: Tensor | None = None  # [B], or [S, B] of stacked seeds
 
     def end(self, final: Float[Tensor, "*S B L D"]) -> None:
         """Remember the norms of the gradients that come in."""
 
         def note(grad: Tensor) -> None:
-            self.highest = self.steady * _row_norms(grad)
+            self.highest = self.growth_clip * _row_norms(grad)
 
-        if self.steady and final.requires_grad:
+        if self.growth_clip and final.requires_grad:
             final.register_hook(note)  # type: ignore[no-untyped-call]
 
     def watch(self, u: Float[Tensor, "*S R L D"], rows: Int[Tensor, "R"] | slice) -> None:
@@ -120,7 +120,7 @@ class GrowthLimit:
             norm = _row_norms(grad).clamp_min(torch.finfo(torch.float32).tiny)
             return grad * (self.highest[..., rows] / norm).clamp_max(1)[..., None, None].to(grad.dtype)
 
-        if self.steady and u.requires_grad:
+        if self.growth_clip and u.requires_grad:
             u.register_hook(hold)  # type: ignore[no-untyped-call]
 
 

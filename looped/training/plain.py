@@ -92,7 +92,7 @@ class PlainEngine(TrainingEngine):
     ) -> tuple[Float[Tensor, "B L D"], Tensor | float]:
         """Every row's state at its own T, and what halting costs; a row that is done leaves the loop."""
         config, steps = self.config, batch.steps.cpu()
-        ceiling = GrowthLimit(config.steady)
+        ceiling = GrowthLimit(config.growth_clip)
         x: Tensor = net.embed(batch.tokens, at)
         h: Tensor | None = None
         rows = torch.arange(len(steps))  # those still in the loop
@@ -105,8 +105,8 @@ class PlainEngine(TrainingEngine):
             ceiling.watch(u, rows)
             h = checkpoint(net.step, u, use_reentrant=False) if config.checkpointing else net.step(u)
             assert h is not None
-            if config.model.halting == "mark":
-                cost = cost + self._mark_cost(net, h, batch.rows(rows), t)
+            if config.model.halting == "eoq":
+                cost = cost + self._eoq_cost(net, h, batch.rows(rows), t)
             done = steps[rows] == t
             if bool(done.any()):
                 ended.append((rows[done], h[done]))
@@ -119,14 +119,14 @@ class PlainEngine(TrainingEngine):
         ceiling.end(final)
         return final, cost
 
-    def _mark_cost(
+    def _eoq_cost(
         self, net: LoopedTransformer, h: Float[Tensor, "R L D"], batch: Batch, step: int
     ) -> Float[Tensor, ""]:
         """What the end-of-question halting head costs after a step."""
         assert net.halting_head is not None
-        at_mark = h[torch.arange(len(h), device=h.device), halting.mark_of(batch.loss_mask)]
-        wants = net.halting_head(at_mark)[:, 0]
-        each = halting.mark_cost(wants, batch.steps == step, batch.steps >= step)
+        at_eoq = h[torch.arange(len(h), device=h.device), halting.eoq_of(batch.loss_mask)]
+        wants = net.halting_head(at_eoq)[:, 0]
+        each = halting.eoq_cost(wants, batch.steps == step, batch.steps >= step)
         return each.sum() * (self.config.halt_cost / self.config.batch)
 
     # --- what is drawn -------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def refuses(config: TrainConfig, world: World | None = None) -> str | None:
         (config.supervision != "last", f"it knows no loss for supervision={config.supervision}"),
         (model.precision != "float32", f"it keeps weights in float32, not model.precision={model.precision}"),
         (parse_start(config.init).compiled, f"it starts from random weights, not init={config.init}"),
-        (config.steady and model.relay, "steady is not defined here for a model.relay"),
+        (config.growth_clip and model.relay, "growth_clip is not defined here for a model.relay"),
         (world and world.size > 1, f"it runs in one process, not in {world.size if world else 1}"),
     ):
         if refused:

@@ -65,10 +65,10 @@ def paper(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
 
 
 # What `fast` does otherwise for tasks that forget at length 10 what they knew, and learn it again, or not.
-CALM: dict[str, Any] = {"lr": (3e-4,), "steady": 2.0, "ema": 0.999}
+CALM: dict[str, Any] = {"lr": (3e-4,), "growth_clip": 2.0, "ema": 0.999}
 CALMER: dict[str, dict[str, Any]] = {
     "copy": {**CALM, "lr": (2e-4,), "interval": 150, "noise": 0.3},
-    "addition": {**CALM, "lr": (4e-4,), "dwell": (200, 800, 1000, 1000, 600, 400), "interval": 100, "noise": 0.1},
+    "addition": {**CALM, "lr": (4e-4,), "stage_steps": (200, 800, 1000, 1000, 600, 400), "interval": 100, "noise": 0.1},
     "multiplication": {**CALM, "interval": 300, "noise": 0.3},
     "unique_set": {**CALM, "interval": 150, "noise": 0.3},
 }  # fmt: skip
@@ -96,7 +96,7 @@ def fast(task: Task, method: Method, seeds: tuple[int, ...]) -> TrainConfig:
         warmup=200,
         betas=(0.9, 0.98),
         lengths="stratified",
-        trailing="batch" if method.universal else "own",
+        padding_loss="batch" if method.universal else "own",
         ema=0.999 if task.paper.ema else 0.0,
         late_ema=False,
     )
@@ -146,7 +146,7 @@ def _long(task: Task, method: Method, seeds: tuple[int, ...], block: Long) -> Tr
     """A block of local and global heads that holds far past its training lengths and says when it is done."""
     model = block_for(
         task, method, layers=block.layers, heads=block.heads, width=block.width, bands=block.bands,
-        sharpen=len(block.bands) < block.heads, positions="start", halting="mark", init_std=6.4 / block.width,
+        sharpen=len(block.bands) < block.heads, positions="start", halting="eoq", init_std=6.4 / block.width,
     )  # fmt: skip
     return replace(
         paper(task, method, seeds),
@@ -155,19 +155,19 @@ def _long(task: Task, method: Method, seeds: tuple[int, ...], block: Long) -> Tr
         steps=block.steps,
         interval=block.interval,
         hold=0,
-        dwell=block.dwell,
+        stage_steps=block.stage_steps,
         max_length=block.max_length or task.paper.max_length,
         lr=(block.lr,),
         warmup=50,
         betas=(0.9, 0.98),
         batch=block.batch,
         lengths="stratified",
-        trailing=block.trailing,
+        padding_loss=block.padding_loss,
         family="mixed" if "mixed" in task.families else UNIFORM,
         loops=block.loops,
         noise=0.2,
         halt_cost=0.1,
-        steady=block.steady,
+        growth_clip=block.growth_clip,
         ema=block.ema,
         late_ema=False,
     )
@@ -277,7 +277,7 @@ def from_program(config: TrainConfig, init: str) -> TrainConfig:
         raise InputError(f"a compiled program is a model of fop-loop-adaptive-wo, not of {config.method}")
     return replace(
         config, init=init, method="fop-loop-adaptive-wo", model=architecture(config.task),
-        loops=program_loops(config.task), noise=0.0, steady=0.0, weight_decay=0.0, trailing="batch",
+        loops=program_loops(config.task), noise=0.0, growth_clip=0.0, weight_decay=0.0, padding_loss="batch",
     )  # fmt: skip
 
 

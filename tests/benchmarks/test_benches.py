@@ -102,7 +102,7 @@ def test_the_peer_runs_every_row_to_the_end() -> None:
     everything = train._flops(config, stage, to_the_end=True)
     saved = train._flops(config, stage) / everything
     assert saved < 0.55, "rows leave at their own T and end where their problem does"
-    padded = train.Engine(replace(config, trailing="batch"))
+    padded = train.Engine(replace(config, padding_loss="batch"))
     saved = train._flops(config, padded.stage(6)) / everything
     assert saved == pytest.approx(sum(stage.plan.active) / (12 * 6)), "rows leave at their own T"
 

@@ -17,7 +17,7 @@ SMALL = ("steps=20", "interval=3", "hold=0", "max_length=3", "model.width=16", "
 
 
 @pytest.mark.parametrize(
-    "fields", [SMALL, (*SMALL, "start_length=2"), (*SMALL, "dwell=4,1"), (*SMALL, "steps=5")]
+    "fields", [SMALL, (*SMALL, "start_length=2"), (*SMALL, "stage_steps=4,1"), (*SMALL, "steps=5")]
 )
 def test_the_stages_are_those_of_training(fields: tuple[str, ...]) -> None:
     config = Campaign(set=fields).config("parity")

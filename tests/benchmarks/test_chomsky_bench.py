@@ -257,11 +257,12 @@ def test_both_scores_by_hand() -> None:
     assert row == {"token_accuracy": 5 / 6, "accuracy": 0.0, "mean_steps": 3.0}
 
 
-SMALL_BLOCK = {  # steps, at each new length, loop steps, longest training length
-    "parity_check": (2_000, 40, "q", 40),
-    "cycle_navigation": (2_400, 80, "q", 16),
-    "even_pairs": (3_000, 60, "2q", 10),
-    "reverse_string": (1_500, 60, "2q", 14),
+SMALL_BLOCK = {  # steps, at each new length, loop steps, longest training length; rate; width
+    "parity_check": ((2_000, 40, "q", 40), 3e-3, 32),
+    "cycle_navigation": ((2_400, 80, "q", 16), 3e-3, 32),
+    "even_pairs": ((3_000, 60, "2q", 10), 3e-3, 32),
+    "reverse_string": ((1_500, 60, "2q", 14), 3e-3, 32),
+    "duplicate_string": ((5_000, 200, "2q", 13), 2e-3, 48),
 }
 
 
@@ -271,7 +272,8 @@ def test_one_recipe_for_all(name: str) -> None:
     schedule = config.steps, config.interval, config.loops, config.max_length
     shape = config.model.layers, config.model.width, config.model.heads, config.model.bands
     if name in SMALL_BLOCK:
-        assert (schedule, config.lr, shape) == (SMALL_BLOCK[name], (3e-3,), (1, 32, 4, (2, 2, 3, 3)))
+        wanted, rate, width = SMALL_BLOCK[name]
+        assert (schedule, config.lr, shape) == (wanted, (rate,), (1, width, 4, (2, 2, 3, 3)))
     else:
         assert (schedule, config.lr, shape) == ((20_000, 250, "q", 40), (5e-4,), (2, 128, 8, (2, 2, 3, 3)))
     assert config.model.sharpen == (name not in SMALL_BLOCK)

@@ -148,7 +148,7 @@ def test_runs_that_share_their_seeds_are_told_apart(small: Path, tmp_path: Path)
     """Replicas of one seed have the same names in every run; each model stops by its own rule."""
     fields = [
         "steps=4", "interval=1", "max_length=3", "replicas=2", "hold_out=1", "refine=0", "batch=4",
-        "model.width=16", "model.positions=start", "model.halting=mark",
+        "model.width=16", "model.positions=start", "model.halting=eoq",
     ]  # fmt: skip
     config = recipes.with_fields(recipes.make("parity", "fop-loop-adaptive", "quick", (0, 1)), fields)
     other = tmp_path / "other"

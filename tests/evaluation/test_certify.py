@@ -44,7 +44,7 @@ def test_the_neighbourhoods_are_those_that_arise_in_questions(task: str, memory:
 
 def test_a_word_is_what_a_position_has_seen() -> None:
     config = ModelConfig(
-        vocab=5, layers=1, heads=2, width=16, bands=(2, 2), positions="start", init_std=0.4, halting="mark"
+        vocab=5, layers=1, heads=2, width=16, bands=(2, 2), positions="start", init_std=0.4, halting="eoq"
     )
     net = LoopedTransformer.from_seed(config, seed=1)
     rule, row = LocalRule(net), [FIRST + 1, 0, 0, 1, 2, 3, 3, 3]

@@ -207,7 +207,7 @@ def test_asking_more_rarely_whether_rows_stop_changes_nothing(
     every: int, subject: MakeSubject, batch_for: MakeBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a GPU; rows stop in between, some leave the loop, a halting head holds its answer."""
-    for who in (subject("addition"), subject(halting="mark", halt_bias=0.0)):
+    for who in (subject("addition"), subject(halting="eoq", halt_bias=0.0)):
         lengths = [6, 1, 3, 6, 5, 2, 4, 6, 1, 3, 2]
         batch, limits = batch_for(who, lengths), torch.tensor([9, 9, 9, 8, 9, 6, 9, 9, 2, 9, 9])
         names = ["oracle", "threshold=0.2", "converged=1", "settled", *["halt"][: who.model.config.says_done]]

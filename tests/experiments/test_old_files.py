@@ -36,6 +36,14 @@ def test_a_job_in_its_old_words(tmp_path: Path) -> None:
     assert found.result_files[0].name == f"{run.folder}.{found.plans[0].name}.json"
 
 
+def test_a_run_keeps_its_folder_where_fields_have_new_names() -> None:
+    changed = ("padding_loss=batch", "growth_clip=1.5", "model.halting=eoq", "stage_steps=3,4")
+    run = RunSpec("copy", "fop-loop-adaptive", "fast", (0,), changed)
+    assert run.folder == "copy-fop-loop-adaptive-fast-70dd4274", (
+        "as it was with dwell, trailing, steady and mark"
+    )
+
+
 @pytest.mark.parametrize("figure", [*paper.FIGURES, *paper.BEYOND])
 def test_published_results_are_those_of_their_figure(figure: str) -> None:
     """Names of folders and files, configurations and plans are read as they were written."""

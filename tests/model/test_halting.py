@@ -122,14 +122,14 @@ def test_what_a_mark_costs_by_hand() -> None:
     chances = torch.tensor([0.1, 0.2, 0.9, 0.7])
     ends = torch.tensor([False, False, True, False])
     running = torch.tensor([True, True, True, False])  # what comes after the end costs nothing
-    each = halting.mark_cost(chances.logit()[None], ends[None], running[None])
+    each = halting.eoq_cost(chances.logit()[None], ends[None], running[None])
     assert float(each.sum()) == pytest.approx(-math.log(0.9 * 0.8 * 0.9), abs=1e-6)
 
 
 def test_the_mark_is_where_the_answer_begins() -> None:
     x = torch.arange(24.0).view(1, 2, 4, 3)
     counted = torch.tensor([[[False, False, True, True], [False, True, True, True]]])
-    at = halting.at_mark(x, counted)
+    at = halting.at_eoq(x, counted)
     assert at.tolist() == [[[6.0, 7.0, 8.0], [15.0, 16.0, 17.0]]]
     head = (torch.tensor([1.0, 0.0, 2.0]).view(1, 1, 1, 3), torch.full((1, 1, 1), 0.5))
     assert halting.logits(head, at).tolist() == [[22.5, 49.5]]
@@ -138,7 +138,7 @@ def test_the_mark_is_where_the_answer_begins() -> None:
 def test_a_row_whose_mark_has_spoken_is_not_changed_by_later_steps() -> None:
     head = (torch.tensor([1.0]).view(1, 1, 1, 1), torch.zeros(1, 1, 1))
     counted = torch.tensor([[[False, True], [False, True]]])
-    gate = halting.Gate("mark", head, counted)
+    gate = halting.Gate("eoq", head, counted)
     says = [[-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]]  # of two rows, after each step
     seen = []
     for t, row in enumerate(says, 1):
@@ -200,7 +200,7 @@ def test_a_gate_tells_when_a_row_has_halted(kind: halting.Halting) -> None:
 
 
 def test_a_loop_whose_marks_have_all_spoken_computes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = ModelConfig(vocab=5, width=16, heads=2, layers=1, halting="mark", halt_bias=9.0)
+    config = ModelConfig(vocab=5, width=16, heads=2, layers=1, halting="eoq", halt_bias=9.0)
     model = StackedTransformer(config)
     weights = model.prepare(model.layout.initialise([0, 1]))
     computed = []

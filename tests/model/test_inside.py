@@ -11,7 +11,7 @@ from looped.errors import InputError
 from looped.model import LoopedTransformer, ModelConfig
 from looped.model.inside import hook_modules, hooked
 
-CONFIG = ModelConfig(vocab=6, layers=2, heads=2, width=16, init_std=0.2, halting="mark")
+CONFIG = ModelConfig(vocab=6, layers=2, heads=2, width=16, init_std=0.2, halting="eoq")
 TOKENS = torch.tensor([[0, 1, 1, 3, 4], [1, 1, 0, 3, 4]])
 
 

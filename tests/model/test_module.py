@@ -45,7 +45,7 @@ CASES: dict[str, dict[str, object]] = {
     "wide": {"expansion": 2},
     "torch's linear start": {"initialisation": "linear"},
     "torch's embedding start": {"initialisation": "embedding"},
-    "mark": {"halting": "mark"},
+    "eoq": {"halting": "eoq"},
     "act": {"halting": "act"},
     "ponder": {"halting": "ponder"},
     "double precision": {"precision": "float64", "norm": "none", "activation": "relu"},
@@ -119,7 +119,7 @@ def test_every_shipped_model_gives_the_same_scores(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["the paper's block", "torch's linear start", "mark", "layers before", "start"]
+    "case", ["the paper's block", "torch's linear start", "eoq", "layers before", "start"]
 )
 def test_a_seed_gives_the_weights_that_training_starts_from(case: str) -> None:
     config = replace(BASE, **CASES[case])  # type: ignore[arg-type]
@@ -235,7 +235,7 @@ def test_hooks_see_every_step() -> None:
 
 
 def test_copies_and_casts_and_state_dicts(tmp_path: Path) -> None:
-    net = LoopedTransformer.from_seed(replace(BASE, halting="mark", positions="start"), 0)
+    net = LoopedTransformer.from_seed(replace(BASE, halting="eoq", positions="start"), 0)
     tokens = torch.zeros(2, 5, dtype=torch.long)
     twin = copy.deepcopy(net)
     with torch.no_grad():

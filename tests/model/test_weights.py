@@ -41,7 +41,7 @@ def test_views_look_into_the_row_and_cover_it(make_model: MakeModel) -> None:
     "changes",
     [
         {"layers": 3},
-        {"layers": 1, "vocab": 7, "positions": "start", "halting": "mark"},
+        {"layers": 1, "vocab": 7, "positions": "start", "halting": "eoq"},
         {"layers": 2, "before": 3, "width": 24, "heads": 2},
         {"layers": 12},
         {"layers": 2, "kind": "universal", "halting": "act", "injection": False},

@@ -36,7 +36,7 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> Solver:
 
 def never_done(steps: str) -> Solver:
     """An untrained model that could say when it is done and never does; `steps` is what its training gave."""
-    changes = ["model.halting=mark", "model.halt_bias=-50", "model.positions=start", f"loops={steps}"]
+    changes = ["model.halting=eoq", "model.halt_bias=-50", "model.positions=start", f"loops={steps}"]
     lively = ["model.init_std=0.8", "model.embedding_std=1"]
     config = override(recipes.make("copy", "fop-loop-adaptive", "quick", (0,)), changes + lively)
     model = build(config.model)

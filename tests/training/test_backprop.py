@@ -131,7 +131,7 @@ OWN: dict[str, tuple[str, str, dict]] = {
     "fixed": ("parity", "fop-loop-fixed", {}),
     "one step": ("addition", "fop-pause", {}),
     "next token": ("unique_set", "ntp-loop", {}),
-    "a start and a mark": ("copy", "fop-loop-adaptive", {"positions": "start", "halting": "mark"}),
+    "a start and a mark": ("copy", "fop-loop-adaptive", {"positions": "start", "halting": "eoq"}),
     "learned positions": ("copy", "fop-loop-adaptive", {"positions": "learned", "max_positions": 40}),
     "rotary": ("copy", "fop-loop-adaptive", {"positions": "rotary", "bands": (2,)}),
     "a relay": ("copy", "fop-loop-adaptive-wo", {"relay": 3}),
@@ -145,7 +145,7 @@ PADDED = ("a relay", "a layer before")  # what looks at whole rows outside the l
 def test_rows_of_their_own_size(tiny, case: str, way: str) -> None:
     task, method, changes = OWN[case]
     model = {"init_std": 0.3, "layers": 2, **changes}
-    config = tiny(task, method, trailing="own", batch=10, max_length=6, model=model)
+    config = tiny(task, method, padding_loss="own", batch=10, max_length=6, model=model)
     weights, batch, plan = drawn(config)
     packing = Packing(Engine(config).stage(6).computed)
     assert packing.even == (case in PADDED)
@@ -157,13 +157,13 @@ def test_rows_of_their_own_size(tiny, case: str, way: str) -> None:
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_the_gradient_of_the_last_steps_of_rows_of_their_own_size(tiny, most: int) -> None:
-    config = tiny(trailing="own", batch=10, max_length=6, model={"init_std": 0.3})
+    config = tiny(padding_loss="own", batch=10, max_length=6, model={"init_std": 0.3})
     weights, batch, plan = drawn(config)
     depth = torch.full_like(batch.steps, most)
     check(fast(config, weights, batch, plan, depth=depth, most=most), slow(config, weights, batch, depth))
-    held = fast(config, weights, batch, plan, depth=depth, most=most, steady=0.3)
+    held = fast(config, weights, batch, plan, depth=depth, most=most, growth_clip=0.3)
     even = Packing.padded(*batch.tokens.shape[1:])
-    check(held, fast(config, weights, batch, plan, even, depth=depth, most=most, steady=0.3))
+    check(held, fast(config, weights, batch, plan, even, depth=depth, most=most, growth_clip=0.3))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -177,7 +177,7 @@ def test_what_the_last_position_tells_all_others_has_its_gradient(tiny, method: 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("task", ["copy", "multiplication"])
 def test_a_mark_is_told_when_to_speak(tiny, task: str, way: str) -> None:
-    config = tiny(task, batch=6, extra=2, model={"init_std": 0.3, "layers": 2, "halting": "mark"})
+    config = tiny(task, batch=6, extra=2, model={"init_std": 0.3, "layers": 2, "halting": "eoq"})
     weights, batch, plan = drawn(config)
     got = fast(config, weights, batch, plan, halt_cost=0.3, **WAYS[way])
     check(got, slow(config, weights, batch, halt_cost=0.3))
@@ -268,7 +268,7 @@ def test_a_gradient_past_its_ceiling_is_scaled_down_to_it() -> None:
 
 
 def test_equal_rows_that_are_shorter_than_their_padding(tiny) -> None:
-    config = tiny(trailing="own", batch=10, max_length=6, model={"init_std": 0.3, "layers": 2})
+    config = tiny(padding_loss="own", batch=10, max_length=6, model={"init_std": 0.3, "layers": 2})
     weights, batch, _ = drawn(config)
     packing = Packing(Engine(config).stage(6).computed)
     short = [i for i, size in enumerate(packing.sizes) if size == min(packing.sizes)]

@@ -36,7 +36,7 @@ class Measured:
 
 
 SMALL = ("max_length=10", "model.width=64", "model.heads=4", "model.bands=2,2,2,2")
-PACKED = ("trailing=own",)
+PACKED = ("padding_loss=own",)
 
 # One NVIDIA H200, the whole step in one CUDA graph: fused at commit 244a32c (results/performance.jsonl), stepwise at
 # 12e35f8, when the state was still in bf16 (docs/log.md).
@@ -144,14 +144,14 @@ def test_every_measured_run_is_met(run: MeasuredRun) -> None:
     assert cost.estimate(run.config, DEVICES["h200"]).seconds == pytest.approx(run.seconds, rel=0.25)
 
 
-@pytest.mark.parametrize("trailing", ["batch", "own"])
-def test_the_tape_is_what_the_fused_loop_allocates(tiny, trailing: str) -> None:
+@pytest.mark.parametrize("padding_loss", ["batch", "own"])
+def test_the_tape_is_what_the_fused_loop_allocates(tiny, padding_loss: str) -> None:
     sizes = {"layers": 2, "width": 32}
-    config = tiny("addition", seeds=(0, 1, 2), max_length=5, batch=8, model=sizes, trailing=trailing)
+    config = tiny("addition", seeds=(0, 1, 2), max_length=5, batch=8, model=sizes, padding_loss=padding_loss)
     engine = Engine(config)
     stage = engine.stage(5)
     assert stage.plan is not None
-    assert Packing(stage.computed).even == (trailing == "batch")
+    assert Packing(stage.computed).even == (padding_loss == "batch")
     loop = FusedLoop(
         engine.model, 3, stage.plan, Packing(stage.computed), torch.empty(0, dtype=torch.bfloat16)
     )

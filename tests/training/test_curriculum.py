@@ -29,7 +29,7 @@ def test_the_maximum_length_grows_by_one_each_interval(tiny) -> None:
 
 
 def test_the_first_lengths_may_last_longer(tiny) -> None:
-    config = tiny(max_length=5, interval=2, dwell=(3, 1), steps=12)
+    config = tiny(max_length=5, interval=2, stage_steps=(3, 1), steps=12)
     seen = [curriculum.max_length(config, step) for step in range(12)]
     assert seen == [1, 1, 1, 2, 3, 3, 4, 4, 5, 5, 5, 5]
     assert config.curriculum_end == 10, "the last length has had its interval"
@@ -57,7 +57,7 @@ def test_a_batch_that_somebody_mistyped_is_refused(tiny) -> None:
 
 
 def test_a_stay_at_lengths_that_are_not_trained_is_left_out(tiny) -> None:
-    config = tiny(max_length=2, interval=5, dwell=(3, 1, 4, 4), steps=12)
+    config = tiny(max_length=2, interval=5, stage_steps=(3, 1, 4, 4), steps=12)
     assert [curriculum.max_length(config, step) for step in range(12)] == [1] * 3 + [2] * 9
     assert config.curriculum_end == 4
 
@@ -65,30 +65,32 @@ def test_a_stay_at_lengths_that_are_not_trained_is_left_out(tiny) -> None:
 @pytest.mark.parametrize(("method", "lengths"), [("fop-loop-adaptive", "iid"), ("ut", "stratified")])
 def test_a_size_of_its_own_has_to_be_known_beforehand(method: str, lengths: str) -> None:
     config = make("copy", method, "quick", (0,))
-    with pytest.raises(InputError, match="trailing=own is for lengths=stratified and models without an enc"):
-        replace(config, trailing="own", lengths=lengths)
+    with pytest.raises(
+        InputError, match="padding_loss=own is for lengths=stratified and models without an enc"
+    ):
+        replace(config, padding_loss="own", lengths=lengths)
 
 
 def test_no_row_is_longer_than_its_own_problems(tiny) -> None:
-    config = tiny("copy", batch=8, max_length=4, trailing="own")
+    config = tiny("copy", batch=8, max_length=4, padding_loss="own")
     split = curriculum.strata(config, 4)
     task = tasks.get("copy")
     assert split.size == tuple(task.row_size(last) for last in split.last)
-    assert set(curriculum.strata(replace(config, trailing="batch"), 4).size) == {task.row_size(4)}
+    assert set(curriculum.strata(replace(config, padding_loss="batch"), 4).size) == {task.row_size(4)}
 
 
 def test_a_stay_that_cannot_be(tiny) -> None:
-    with pytest.raises(InputError, match="`dwell` must be at least 1 gradient step at each length"):
-        tiny(max_length=5, dwell=(3, 0))
+    with pytest.raises(InputError, match="`stage_steps` must be at least 1 gradient step at each length"):
+        tiny(max_length=5, stage_steps=(3, 0))
 
 
 @given(st.lists(st.integers(1, 5), max_size=9), st.integers(1, 5), st.integers(1, 3), st.integers(3, 9))
 def test_a_stage_ends_where_the_next_begins(
-    dwell: list[int], interval: int, start: int, longest: int
+    stage_steps: list[int], interval: int, start: int, longest: int
 ) -> None:
     config = replace(
         make("copy", "fop-loop-adaptive", "quick", (0,)),
-        dwell=tuple(dwell), interval=interval, start_length=start, max_length=longest,
+        stage_steps=tuple(stage_steps), interval=interval, start_length=start, max_length=longest,
     )  # fmt: skip
     for n in range(start, longest):
         end = config.stage_end(n)

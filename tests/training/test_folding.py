@@ -24,7 +24,7 @@ CASES = {
     "wider than a tile": replace(SMALL, layers=1, width=264),
     "read-in with a bias": replace(SMALL, initialisation="linear"),
     "deep": replace(SMALL, layers=17),
-    "start position and mark": replace(SMALL, positions="start", halting="mark"),
+    "start position and mark": replace(SMALL, positions="start", halting="eoq"),
     "learned positions": replace(SMALL, positions="learned", max_positions=9),
     "layers before the loop": replace(SMALL, before=3),
     "universal": replace(SMALL, kind="universal", halting="act", injection=False),

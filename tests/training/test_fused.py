@@ -30,7 +30,7 @@ CASES = {
     "no injection": ("parity", "fop-loop-adaptive-wo", {}),
     "fixed loops": ("parity", "fop-loop-fixed", {}),
     "next token": ("copy", "ntp-loop", {}),
-    "a mark that halts": ("copy", "fop-loop-adaptive", {"halting": "mark", "positions": "start"}),
+    "a mark that halts": ("copy", "fop-loop-adaptive", {"halting": "eoq", "positions": "start"}),
     "learned positions": ("copy", "fop-loop-adaptive", {"positions": "learned", "max_positions": 64}),
 }
 
@@ -43,9 +43,11 @@ def config_of(case: str, way: str = "plain") -> TrainConfig:
     task, method, changes = CASES[case]
     config = make(task, method, "fast", (3, 5))
     small = replace(config.model, width=32, heads=4, layers=2, **changes)
-    extra, trailing = 2 if case == "copy" else 0, "batch" if case == "padded" else "own"
+    extra, padding_loss = 2 if case == "copy" else 0, "batch" if case == "padded" else "own"
     length, batch = (2, 4) if way == "interpreted" else (6, 12)
-    return replace(config, model=small, max_length=length, batch=batch, extra=extra, trailing=trailing)
+    return replace(
+        config, model=small, max_length=length, batch=batch, extra=extra, padding_loss=padding_loss
+    )
 
 
 def gradients(
@@ -64,7 +66,7 @@ def gradients(
     folded = engine.model.prepare(weights)
     assert stage.plan is not None
     leaves = plain.open(folded, torch.float32)
-    options = {"steady": config.steady, "halt_cost": 0.1}
+    options = {"growth_clip": config.growth_clip, "halt_cost": 0.1}
     expected = backpropagate(engine.model, leaves, batch, stage.plan, **options)  # padded, whatever may count
     expected_grads = plain.close(leaves)
     leaves = plain.open(folded, precision)
@@ -90,11 +92,11 @@ def test_by_hand_equals_autograd(case: str, way: str) -> None:
 
 @pytest.mark.parametrize(("case", "way"), cases_and_ways(["a held gradient"], quick=()))
 def test_a_gradient_is_held_the_same_both_ways(case: str, way: str) -> None:
-    config = replace(config_of("padded" if way == "interpreted" else "copy", way), steady=0.5)
+    config = replace(config_of("padded" if way == "interpreted" else "copy", way), growth_clip=0.5)
     _, expected, _, got = gradients(config, way, torch.float32)
     for right, mine in zip(expected, got, strict=True):
         assert float((right - mine).norm()) <= 1e-5 * float(right.norm()) + 1e-7
-    _, free, _, _ = gradients(replace(config, steady=0.0), way, torch.float32)
+    _, free, _, _ = gradients(replace(config, growth_clip=0.0), way, torch.float32)
     assert any(
         float((one - other).norm()) > 0.01 * float(one.norm()) for one, other in zip(free, got, strict=True)
     )

@@ -24,19 +24,19 @@ STEPS = 12
 CASES: dict[str, dict[str, object]] = {
     "stratified": {},
     "iid": {"lengths": "iid"},
-    "own ends": {"trailing": "own"},
+    "own ends": {"padding_loss": "own"},
     "noise": {"noise": 0.2},
-    "noise, own ends": {"noise": 0.2, "trailing": "own"},
+    "noise, own ends": {"noise": 0.2, "padding_loss": "own"},
     "noise, iid": {"noise": 0.2, "lengths": "iid"},
     "extra steps": {"extra": 3},
     "other loops": {"loops": "q..2q"},
     "average": {"ema": 0.9},
     "late average": {"ema": 0.9, "late_ema": True, "steps": 14, "interval": 2},
     "clipped": {"clip": 0.05, "weight_decay": 0.2, "betas": (0.8, 0.95)},
-    "warm-up and hold": {"warmup": 5, "hold": 3, "cooling": 0.5, "dwell": (3, 2)},
-    "limited growth": {"steady": 1.5},
-    "tightly limited growth": {"steady": 0.3},
-    "limited growth, noise, own ends": {"steady": 1.2, "noise": 0.2, "trailing": "own"},
+    "warm-up and hold": {"warmup": 5, "hold": 3, "cooling": 0.5, "stage_steps": (3, 2)},
+    "limited growth": {"growth_clip": 1.5},
+    "tightly limited growth": {"growth_clip": 0.3},
+    "limited growth, noise, own ends": {"growth_clip": 1.2, "noise": 0.2, "padding_loss": "own"},
     "cut gradients": {"backprop": 2},
     "randomly cut gradients": {"backprop": 2, "window": "random"},
     "recomputed": {"checkpointing": True},
@@ -44,8 +44,8 @@ CASES: dict[str, dict[str, object]] = {
     "randomised": {"model": {"positions": "randomised", "max_positions": 30}},
     "bands and start": {"model": {"bands": (2,), "positions": "start", "sharpen": True}},
     "linear start": {"model": {"initialisation": "linear"}},
-    "mark": {"model": {"halting": "mark"}, "halt_cost": 0.1},
-    "mark, limited growth": {"model": {"halting": "mark"}, "halt_cost": 0.1, "steady": 1.2},
+    "eoq": {"model": {"halting": "eoq"}, "halt_cost": 0.1},
+    "mark, limited growth": {"model": {"halting": "eoq"}, "halt_cost": 0.1, "growth_clip": 1.2},
     "relu without injection": {"model": {"activation": "relu", "injection": False}},
     "layers before and relay": {"model": {"before": 1, "relay": 3}},
 }
@@ -86,7 +86,7 @@ def test_every_kind_of_method_equals_the_fast_engine(tiny, method: str) -> None:
 def test_recipes_equal_the_fast_engine(recipe: str) -> None:
     config = recipes.make("copy", "fop-loop-adaptive", recipe, (0, 1))
     small = replace(config.model, width=32, heads=4, layers=1, bands=config.model.bands[:4])
-    compare(replace(config, model=small, batch=8, interval=2, dwell=()), steps=8)
+    compare(replace(config, model=small, batch=8, interval=2, stage_steps=()), steps=8)
 
 
 def test_products_in_bf16_stay_close(tiny) -> None:
@@ -141,7 +141,7 @@ def test_seeds_are_files_that_the_stacked_model_reads(tiny, tmp_path: Path) -> N
         ({"model": {"halting": "ponder"}}, "model.halting=ponder"),
         ({"supervision": "best"}, "supervision=best"),
         ({"model": {"precision": "float64"}}, "model.precision=float64"),
-        ({"steady": 2.0, "model": {"relay": 3}}, "model.relay"),
+        ({"growth_clip": 2.0, "model": {"relay": 3}}, "model.relay"),
     ],
 )
 def test_what_it_cannot_train_is_refused_by_name(tiny, changes: dict[str, object], field: str) -> None:

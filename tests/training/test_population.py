@@ -66,7 +66,7 @@ def test_a_population_from_start_to_end(tiny, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"ema": 0.9, "stack": 4, "late_family": "ones", "model": {"halting": "mark"}}]
+    "changes", [{}, {"ema": 0.9, "stack": 4, "late_family": "ones", "model": {"halting": "eoq"}}]
 )
 def test_stopped_after_every_few_steps_it_ends_the_same(
     tiny, tmp_path: Path, changes: dict[str, object]

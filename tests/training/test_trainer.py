@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from looped import checkpoints, runs
+from looped import checkpoints, runs, serial
 from looped.errors import InputError
 from looped.evaluation.measure import Row
 from looped.experiments import queue
@@ -255,6 +255,25 @@ def test_an_evaluation_that_was_stopped_is_made_up_for(
             train(config, broken, cadence=OFTEN, listeners=[Killer()])
     assert train(config, broken, cadence=OFTEN).ending == "finished"
     assert queue.trained(broken, config)
+    same(tmp_path / "whole", broken)
+
+
+def test_a_run_whose_files_have_old_names_of_fields_goes_on(
+    tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = {"halting": "eoq", "positions": "start"}
+    config = tiny(padding_loss="own", growth_clip=1.5, stage_steps=(3, 4), model=old, steps=30)
+    train(config, tmp_path / "whole", cadence=OFTEN)
+    broken, plain, asked = tmp_path / "broken", serial.to_json, count()
+    monkeypatch.setattr(trainer, "LOOK_S", -1.0)
+    with monkeypatch.context() as first_edition:
+        first_edition.setattr(serial, "to_json", lambda value: serial.former(type(value), plain(value)))
+        assert train(config, broken, cadence=OFTEN, stop=lambda: next(asked) > 8).ending == "interrupted"
+    for text in ((broken / "config.json").read_text(), checkpoints.header(broken / runs.STATE)["config"]):
+        words = json.loads(text).get("config", json.loads(text))
+        assert (words["trailing"], words["model"]["halting"]) == ("own", "mark")
+        assert "padding_loss" not in words
+    assert train(config, broken, cadence=OFTEN).ending == "finished"
     same(tmp_path / "whole", broken)
 
 

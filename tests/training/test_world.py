@@ -39,8 +39,8 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "noise": {"noise": 0.1, "extra": 2, "batch": 3},
     "next token": {"method_name": "ntp", "checkpointing": True},
-    "own size": {"trailing": "own", "noise": 0.1, "batch": 3},
-    "many own sizes": {"trailing": "own", "noise": 0.1, "batch": 9, "steady": 0.5},
+    "own size": {"padding_loss": "own", "noise": 0.1, "batch": 3},
+    "many own sizes": {"padding_loss": "own", "noise": 0.1, "batch": 9, "growth_clip": 0.5},
 }  # fmt: skip
 
 

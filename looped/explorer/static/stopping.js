@@ -8,7 +8,7 @@ export class Gate {
   constructor(kind, from) { Object.assign(this, { kind, from, halted: null, finished: false, log: 0 }); }
 
   after(next, logits, wants) {
-    if (this.kind === "mark") { // one place speaks, and from then on nothing changes
+    if (this.kind === "eoq") { // one place speaks, and from then on nothing changes
       this.halted = Number(wants[this.from] > 0);
       this.finished = this.halted > 0;
     } else if (this.kind === "ponder") {

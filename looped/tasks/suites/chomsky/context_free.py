@@ -27,7 +27,7 @@ class ReverseString(ChomskyTask):
     symbols = BITS
     example = "0111"
     # The first bit has 2n - 1 places to go, two at a step: with n steps what is learned does not hold past training.
-    block = replace(LOCAL, loops="2q", max_length=14, steps=1_500, interval=60, batch=16, trailing="own")
+    block = replace(LOCAL, loops="2q", max_length=14, steps=1_500, interval=60, batch=16, padding_loss="own")
 
     def answers(self, question: Ids, lengths: Sizes) -> tuple[Ids, Sizes]:
         """Each row turned round."""

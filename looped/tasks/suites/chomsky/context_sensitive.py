@@ -36,7 +36,7 @@ class DuplicateString(ReverseString):
         steps=5_000,
         interval=200,
         batch=16,
-        trailing="own",
+        padding_loss="own",
     )
 
     def answer_size(self, length: int) -> int:

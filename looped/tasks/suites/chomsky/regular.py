@@ -89,7 +89,9 @@ class EvenPairs(OneTokenTask):
     symbols = BITS
     example = "0110"
     # It stays at guessing or leaves that at short lengths, so the stages at two to four tokens are long.
-    block = replace(LOCAL, loops="2q", max_length=10, steps=3_000, interval=60, dwell=(50, 600, 600, 300))
+    block = replace(
+        LOCAL, loops="2q", max_length=10, steps=3_000, interval=60, stage_steps=(50, 600, 600, 300)
+    )
 
     def classes(self, question: Ids, lengths: Sizes) -> Sizes:
         """The first and the last bit differ exactly if the number of changes is odd."""
