@@ -25,7 +25,7 @@ from looped.errors import InputError
 from looped.evaluation.loading import load
 from looped.evaluation.measure import measure as accuracies
 from looped.result_files import LARGEST
-from looped.tasks.families import UNIFORM
+from looped.tasks.distributions import UNIFORM
 from looped.training import recipes
 from looped.training.config import TrainConfig
 from looped.training.trainer import train

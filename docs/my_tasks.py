@@ -1,7 +1,7 @@
 import torch
 
 from looped.tasks import Problems, Task
-from looped.tasks.families import filled, uniform
+from looped.tasks.distributions import filled, uniform
 
 
 class DigitSum(Task):  # the least that a task says: its symbols, and the answer to a question

@@ -32,7 +32,7 @@ from looped.evaluation.stopping import Rule
 from looped.output import note, print_json, print_table, progress
 from looped.registry import NamedParts, resolve
 from looped.result_files import over_seeds, wilson
-from looped.tasks.families import UNIFORM
+from looped.tasks.distributions import UNIFORM
 from looped.training.interrupt import status_of
 from looped.training.progress import clock
 

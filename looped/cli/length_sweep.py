@@ -21,7 +21,7 @@ from looped.evaluation.loading import Precision, parse_lengths
 from looped.output import note, print_json, print_table, progress
 from looped.registry import NamedParts, resolve
 from looped.result_files import over_seeds, reach_text
-from looped.tasks.families import UNIFORM
+from looped.tasks.distributions import UNIFORM
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ from looped.evaluation import measure, stopping
 from looped.evaluation.loading import LARGEST_SEED, Precision, SweptModel, load_models
 from looped.evaluation.measure import Subject, measure_length, measure_steps
 from looped.result_files import LARGEST, Json, an, fits, is_count, is_positive, list_of, optional
-from looped.tasks.families import UNIFORM
+from looped.tasks.distributions import UNIFORM
 
 LENGTHS = (20, 30, 40, 60, 100, 200, 500, 1000)  # the training and the paper's length are added
 ALL = "all"  # every input distribution of the task

@@ -29,7 +29,7 @@ from looped.model.seeds import ModuleStack, ModuleWeights, SeedModel, SeedWeight
 from looped.result_files import Json
 from looped.runs import Trained
 from looped.tasks.base import LONGEST
-from looped.tasks.families import UNIFORM
+from looped.tasks.distributions import UNIFORM
 from looped.training.config import TrainConfig, product_dtype
 
 Precision = Literal["fp32", "bf16", "trained"]

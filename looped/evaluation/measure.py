@@ -38,7 +38,7 @@ from looped.model.config import ModelConfig
 from looped.model.seeds import SeedModel, SeedWeights
 from looped.result_files import Check, Json, an, fits, list_of
 from looped.tasks.base import Problems, Task
-from looped.tasks.families import UNIFORM
+from looped.tasks.distributions import UNIFORM
 
 Pause = Callable[[Json], bool]  # whether to stop, asked with the partial counts
 DRAWN_AT_ONCE = 1024  # problems; what is drawn must not depend on a device's memory

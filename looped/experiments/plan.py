@@ -39,7 +39,7 @@ from looped.evaluation.loading import LARGEST_SEED, Kind, Precision, parse_lengt
 from looped.evaluation.measure import ORACLE, check_samples, check_words, usual_stops
 from looped.serial import to_json
 from looped.tasks.base import LONGEST
-from looped.tasks.families import UNIFORM
+from looped.tasks.distributions import UNIFORM
 from looped.training import recipes
 from looped.training.config import TrainConfig
 from looped.training.curriculum import max_length

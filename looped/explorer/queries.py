@@ -46,7 +46,7 @@ from looped.rasp.trace import Trace
 from looped.solve import COMPILED, Solver
 from looped.solve.solver import SPARE_STEPS, fitting_threads, text_of
 from looped.tasks.base import Task
-from looped.tasks.families import UNIFORM
+from looped.tasks.distributions import UNIFORM
 
 # --- models ------------------------------------------------------------------------------------------------
 CardRow = Mapping[str, object]

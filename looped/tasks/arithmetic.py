@@ -17,9 +17,18 @@ from torch import Generator, Tensor
 from torch.nn.functional import pad
 
 from looped.errors import InputError
-from looped.tasks import families as draws
+from looped.tasks import distributions as draws
 from looped.tasks.base import LONGEST, Long, Paper, Problems, Task, Twin
-from looped.tasks.families import BIT_FAMILIES, BITS, CARRY_FAMILIES, UNIFORM, Digits, Sizes, filled, mirrored
+from looped.tasks.distributions import (
+    BIT_FAMILIES,
+    BITS,
+    CARRY_FAMILIES,
+    UNIFORM,
+    Digits,
+    Sizes,
+    filled,
+    mirrored,
+)
 from looped.tasks.strings import decimal
 
 LONGEST_FIRST = 2  # digits of the first factor of a multiplication at most

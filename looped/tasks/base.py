@@ -30,7 +30,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from looped.errors import InputError
-from looped.tasks.families import Digits, Sizes, is_known
+from looped.tasks.distributions import Digits, Sizes, is_known
 from looped.vocab import Vocab
 
 Twin = tuple[list[str], dict[str, str]]  # another question, and how tokens of the answer are renamed
@@ -104,7 +104,9 @@ class Task(ABC):
     row_multiple: ClassVar[int] = 0  # rows are this times n + 2, as the authors pad them; 0: what is needed
     steps_formula: ClassVar[str] = "n"  # T(n) as people read it
     variants: ClassVar[int] = 1  # kinds of problem a length has, drawn evenly in training; tests use the last
-    families: ClassVar[tuple[str, ...]] = ("uniform",)  # input distributions `sample` knows: `tasks.families`
+    families: ClassVar[tuple[str, ...]] = (
+        "uniform",
+    )  # input distributions `sample` knows: `tasks.distributions`
     example: ClassVar[str]  # a question as people type it; unless given, four symbols
     empty: ClassVar[str] = "{name} questions look like {example}"  # said of an empty question
     foreign: ClassVar[str] = "no symbol of {name}: questions look like {example}"  # what any other token is

@@ -13,9 +13,19 @@ from jaxtyping import Int
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
-from looped.tasks import families as draws
+from looped.tasks import distributions as draws
 from looped.tasks.base import Long, Paper, Problems, Task, Twin
-from looped.tasks.families import BIT_FAMILIES, BITS, UNIFORM, Flags, Ids, Sizes, compacted, filled, within
+from looped.tasks.distributions import (
+    BIT_FAMILIES,
+    BITS,
+    UNIFORM,
+    Flags,
+    Ids,
+    Sizes,
+    compacted,
+    filled,
+    within,
+)
 
 LONGEST_DECIMAL = 64  # digits in binary of a number that is also shown in decimal
 ALPHABET = 50  # symbols of unique set

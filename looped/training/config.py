@@ -15,7 +15,7 @@ from looped.methods import Method
 from looped.model.config import ModelConfig, check_bounds, refuse
 from looped.registry import NotKnown
 from looped.tasks.base import LARGEST_SEED, Task
-from looped.tasks.families import UNIFORM
+from looped.tasks.distributions import UNIFORM
 
 Lengths = Literal["stratified", "iid"]
 Window = Literal["last", "random"]

@@ -18,7 +18,7 @@ from looped.model.config import ModelConfig
 from looped.model.weights import Layout
 from looped.serial import override
 from looped.tasks.base import Long, Task
-from looped.tasks.families import UNIFORM
+from looped.tasks.distributions import UNIFORM
 from looped.tasks.suites.chomsky import ChomskyTask
 from looped.training.config import TrainConfig, parse_start
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from looped.tasks.families import compacted, filled, joined, mirrored, within
+from looped.tasks.distributions import compacted, filled, joined, mirrored, within
 
 ROWS = st.lists(st.lists(st.integers(0, 9), max_size=6), min_size=1, max_size=5)
 JUNK, PAD = 77, 99

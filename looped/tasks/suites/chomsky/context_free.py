@@ -13,8 +13,8 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
-from looped.tasks import families as draws
-from looped.tasks.families import BITS, UNIFORM, Flags, Ids, Sizes, compacted, mirrored, uniform, within
+from looped.tasks import distributions as draws
+from looped.tasks.distributions import BITS, UNIFORM, Flags, Ids, Sizes, compacted, mirrored, uniform, within
 from looped.tasks.suites.chomsky.regular import DIGITS, LOCAL, MODULUS, ChomskyTask, OneTokenTask
 
 POP, PUSH0, PUSH1 = "POP", "PUSH0", "PUSH1"

@@ -14,9 +14,9 @@ from jaxtyping import Bool, Int
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
-from looped.tasks import families as draws
+from looped.tasks import distributions as draws
 from looped.tasks.arithmetic import added
-from looped.tasks.families import BITS, UNIFORM, Ids, Sizes, filled, mirrored, within
+from looped.tasks.distributions import BITS, UNIFORM, Ids, Sizes, filled, mirrored, within
 from looped.tasks.suites.chomsky.context_free import ReverseString
 from looped.tasks.suites.chomsky.regular import DIGITS, LOCAL, ChomskyTask, OneTokenTask
 

@@ -20,9 +20,9 @@ from torch import Generator, Tensor
 from torch.nn.functional import pad
 
 from looped.errors import InputError
-from looped.tasks import families as draws
+from looped.tasks import distributions as draws
 from looped.tasks.base import Long, Paper
-from looped.tasks.families import BITS, UNIFORM, Ids, Sizes, filled
+from looped.tasks.distributions import BITS, UNIFORM, Ids, Sizes, filled
 from looped.tasks.strings import StringTask
 
 MODULUS = 5

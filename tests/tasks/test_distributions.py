@@ -10,7 +10,7 @@ import torch
 
 from looped import InputError
 from looped.tasks import TASKS, Problems, Task
-from looped.tasks.families import probability
+from looped.tasks.distributions import probability
 
 Agree = Callable[[Task, Problems, int], list[list[str]]]
 EVERY = [(name, family) for name, task in TASKS.items() for family in task.families]
