@@ -37,6 +37,7 @@ from looped.zoo import Card, MeasuredAccuracy, Origin
 LARGEST_RESULTS = 1 << 28  # bytes
 LARGEST = 40_000_000  # bytes of all shipped models together
 WHOLE = "float32, as trained"
+BY_HAND = "named by hand"
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,14 @@ class Publication:
     samples: int = 256  # a length
     device: str = "auto"
     trained_on: str | None = None  # the device it was trained on, if known
+    why: str = ""  # this seed was named, where it is not the one with the lowest loss
 
 
 def add(order: Publication) -> Card:
     """Put weights and card among the shipped models and return the card; raises before anything is written."""
     _check_name(order.name)
     trained, chosen, seconds = choose(order.source, order.seed, order.history)
+    chosen = chosen.replace(BY_HAND, order.why or BY_HAND)
     task = tasks.get(trained.config.task)
     lengths = order.lengths or tuple(sorted({trained.config.max_length, task.paper.test_length}))
     device = devices.pick(order.device)
@@ -241,7 +244,7 @@ def reason(losses: Losses, seed: int) -> str:
     told = ", ".join(f"{each}: {loss:.2g}" for each, loss in sorted(losses.items()))
     if len(losses) == 1:
         return f"the only seed of its run (mean training loss over the last tenth by seed: {told})"
-    return f"{RULE if seed == _best(losses) else 'named by hand'} (by seed: {told})"
+    return f"{RULE if seed == _best(losses) else BY_HAND} (by seed: {told})"
 
 
 def _history(folder: Path) -> tuple[Losses, float | None]:
@@ -277,7 +280,7 @@ def main(words: Sequence[str] | None = None) -> int:
         lengths = tuple(loading.parse_lengths(args.lengths)) if args.lengths else ()
         order = Publication(
             args.run, args.name, tuple(args.results), args.seed, args.history, args.half, lengths, args.samples,
-            args.device, args.trained_on,
+            args.device, args.trained_on, args.why,
         )  # fmt: skip
         card = add(order)
     except (InputError, OSError) as error:
@@ -311,6 +314,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--samples", type=int, default=256, help="problems per length")
     one.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     one.add_argument("--trained-on", help="the device it was trained on")
+    one.add_argument("--why", default="", help="why --seed names another than the one with the lowest loss")
     return parser
 
 
