@@ -146,9 +146,10 @@ def _shown(args: ChomskyArgs, record: SuiteFile) -> int:
         for row in in_order:
             own.setdefault(_key(row), row["stop"])
         kept = [row for row in in_order if row["stop"] == own[_key(row)]]
-        trained = {run["task"]: run["settings"]["max_length"] for run in record.runs.values()}
         rows = [{**row, "accuracy": row["token_accuracy"]} for row in kept]
-        figure = figures.accuracy_by_length(rows, trained, "The Chomsky suite", score="token accuracy")
+        figure = figures.accuracy_by_length(
+            rows, record.trained_to(), "The Chomsky suite", score="token accuracy"
+        )
         figures.save(figure, args.figure)
         note(f"wrote {args.figure}")
     return 0
@@ -185,6 +186,14 @@ class SuiteFile:
         self.runs[key] = {**known, "key": key, **about}
         self.runs[key]["settings"] = {**about["settings"], "seeds": sorted(seeds)}
         return self.runs[key]
+
+    def trained_to(self) -> dict[str, int]:
+        """The longest training length of each task; the shortest of them where its methods differ: ours."""
+        found: dict[str, int] = {}
+        for run in self.runs.values():
+            longest = run["settings"]["max_length"]
+            found[run["task"]] = min(longest, found.get(run["task"], longest))
+        return found
 
     def lacks(self, key: str, length: int, seeds: Sequence[int], samples: int) -> set[int]:
         """The seeds that were not measured at a length on so many problems."""

@@ -257,6 +257,13 @@ def test_both_scores_by_hand() -> None:
     assert row == {"token_accuracy": 5 / 6, "accuracy": 0.0, "mean_steps": 3.0}
 
 
+def test_a_figure_marks_the_shortest_training_length_of_a_task(tmp_path: Path) -> None:
+    record = chomsky.SuiteFile(tmp_path / "r.json")
+    for method, longest in (("looped", 14), ("lstm", 40)):
+        record.runs[method] = {"task": "reverse_string", "settings": {"max_length": longest}}
+    assert record.trained_to() == {"reverse_string": 14}
+
+
 SMALL_BLOCK = {  # steps, at each new length, loop steps, longest training length; rate; width
     "parity_check": ((2_000, 40, "q", 40), 3e-3, 32),
     "cycle_navigation": ((2_400, 80, "q", 16), 3e-3, 32),
