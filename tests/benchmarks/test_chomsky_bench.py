@@ -270,6 +270,7 @@ SMALL_BLOCK = {  # steps, at each new length, loop steps, longest training lengt
     "even_pairs": ((3_000, 60, "2q", 10), 3e-3, 32),
     "reverse_string": ((1_500, 60, "2q", 14), 3e-3, 32),
     "duplicate_string": ((5_000, 200, "2q", 13), 2e-3, 48),
+    "missing_duplicate": ((6_000, 300, "2q", 12), 2e-3, 48),
 }
 
 

@@ -21,23 +21,14 @@ from looped.tasks.suites.chomsky.context_free import ReverseString
 from looped.tasks.suites.chomsky.regular import DIGITS, LOCAL, ChomskyTask, OneTokenTask
 
 MISSING, FILLER = "_", "-"
+WIDER = replace(LOCAL, width=48, loops="2q", lr=2e-3, batch=16, padding_loss="own")
 
 
 class DuplicateString(ReverseString):
     """The bits twice."""
 
     example = "0110"
-    block = replace(
-        LOCAL,
-        width=48,
-        loops="2q",
-        max_length=13,
-        lr=2e-3,
-        steps=5_000,
-        interval=200,
-        batch=16,
-        padding_loss="own",
-    )
+    block = replace(WIDER, max_length=13, steps=5_000, interval=200)
 
     def answer_size(self, length: int) -> int:
         """Twice the question."""
@@ -73,6 +64,7 @@ class MissingDuplicate(OneTokenTask):
 
     symbols = (*BITS, MISSING, FILLER)
     example = "01100_10"
+    block = replace(WIDER, max_length=12, steps=6_000, interval=300)
 
     def draw(self, family: str, lengths: Sizes, size: int, generator: Generator) -> Ids:
         """A string twice with one place blanked; `1` where n = 1."""
