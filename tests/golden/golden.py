@@ -119,6 +119,7 @@ QUESTIONS = {
     "even_pairs": ("1", "0111", "110100111010010110100101"),
     "cycle_navigation": ("R", "RLSLL", "RLSRRSLLLRSRRRSLLSRLRRLSRRLL"),
     "reverse_string": ("1", "0111", "110100111010010110100101001101011010"),
+    "missing_duplicate": ("011_11-", "01100_10", "11010011101001011101001_10100101"),
     "duplicate_string": ("1", "0111", "11010011101001011010010100110101"),
 }
 RULES = ("oracle", "confidence", "threshold=0.001", "converged=3", "settled", "halt")
