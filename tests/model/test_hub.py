@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[2]
 QUESTIONS = {
     "addition": ["1011+0110", "1+1"], "multiplication": ["11*110", "1*101"], "unique_set": ["1 4 2 2 4 3"],
     "cycle_navigation": ["RLSLL", "R"],
+    "missing_duplicate": ["01100_10", "1"],
 }  # fmt: skip
 ANSWER = """
 import json, sys, looped
